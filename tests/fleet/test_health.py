@@ -104,6 +104,27 @@ def test_severity_and_result(
     assert rows(read(CSV, path)["health"], "severity", "result") == [expected]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ({"result": True}, "ok"),
+        ({"result": False}, "fail"),
+        ({"passed": True}, "ok"),
+        ({"healthy": False}, "fail"),
+        ({"state": "OK"}, "ok"),
+        ({"rc": 0}, "ok"),
+        ({"rc": 2}, "fail"),
+    ],
+    ids=str,
+)
+def test_outcome_of_a_check_that_reports_each_run(
+    tmp_path: Path, outcome: dict[str, object], expected: str
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(json.dumps({"time": 1782907200, "node": "n1", "check": "c", **outcome}) + "\n")
+    assert rows(read(JSON_LINES, path)["health"], "result") == [(expected,)]
+
+
 def test_tickets_with_other_column_names(tmp_path: Path) -> None:
     path = tmp_path / "tickets.csv"
     path.write_text(

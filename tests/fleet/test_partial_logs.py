@@ -49,13 +49,22 @@ def listed(attempts: Sequence[Attempt], since: int) -> list[Attempt]:
     return [each for each in attempts if each.stop >= since]
 
 
+def first_end(attempts: Sequence[Attempt]) -> int:
+    return min(each.end for each in attempts if each.end is not None)
+
+
+def node_days(attempts: Sequence[Attempt], begin: int) -> float:
+    """Of attempts on two nodes each, from a time on."""
+    return sum(2 * max(each.stop - max(each.start or 0, begin), 0) for each in attempts) / DAY
+
+
 # --- From the middle on ----------------------------------------------------------------------------
 
 
 def test_what_ran_before_the_first_end_is_no_exposure(tmp_path: Path) -> None:
     part = listed(gangs(1, 40, 9 * DAY, 8 * DAY), (DAYS - 7) * DAY)
     log = Log(part).open(tmp_path)
-    first = min(each.end for each in part if each.end is not None)
+    first = first_end(part)
     [cut] = log.cut_off
     running = [first - each.start for each in part if each.start is not None and each.start < first]
     assert cut == {
@@ -65,7 +74,7 @@ def test_what_ran_before_the_first_end_is_no_exposure(tmp_path: Path) -> None:
         "longest_s": max(running),
         "at_once": False,
     }
-    days = sum(2 * max(each.stop - max(each.start or 0, first + 1), 0) for each in part) / DAY
+    days = node_days(part, first + 1)
     failed = sum(each.state == "NODE_FAIL" and each.stop > first for each in part)
     found = fleet.mttf(log).model
     assert (found.failures_, found.node_days_) == (failed, pytest.approx(days))
@@ -79,10 +88,10 @@ def test_what_ran_before_the_first_end_is_no_exposure(tmp_path: Path) -> None:
     assert fleet.mttf(again).model.node_days_ < found.node_days_
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "attempts",
     [
-        pytest.param(gangs(1, 40, 9 * DAY, 8 * DAY), id="whole"),
         pytest.param(gangs(2, 40, 9 * DAY, 1e9), id="all jobs of one length, at once"),
         pytest.param(
             [Attempt(k, (f"n{k}",), k * HOUR, 60 * HOUR, "CANCELLED") for k in range(50)],
@@ -93,6 +102,7 @@ def test_what_ran_before_the_first_end_is_no_exposure(tmp_path: Path) -> None:
             + [Attempt(k, ("n1",), k * HOUR, k * HOUR + 60) for k in range(220, 300)],
             id="one long job, then short ones",
         ),
+        pytest.param(gangs(1, 40, 9 * DAY, 8 * DAY), id="whole"),
         pytest.param([Attempt(1, ("n1",), 0, None, "RUNNING", runtime_s=DAY)], id="no end"),
     ],
 )
@@ -124,8 +134,7 @@ def test_each_cluster_of_a_store_begins_for_itself(tmp_path: Path) -> None:
     fleet.ingest([first, second], tmp_path / "s", timezone="UTC")
     log = fleet.open(tmp_path / "s")
     assert [row["own"] for row in log.cut_off] == ["d"]
-    alone = (fleet.mttf(Log(each).open(tmp_path / str(n))) for n, each in enumerate((whole, part)))
-    days = sum(each.model.node_days_ for each in alone)
+    days = node_days(whole, 0) + node_days(part, first_end(part) + 1)
     assert fleet.mttf(log).model.node_days_ == pytest.approx(days)
 
 
@@ -143,7 +152,7 @@ def test_an_earlier_part_completes_the_log(tmp_path: Path) -> None:
 
 def test_runs_that_began_before_are_no_measured_ettr(tmp_path: Path) -> None:
     part = listed(gangs(1, 40, 9 * DAY, 8 * DAY), (DAYS - 7) * DAY)
-    first = min(each.end for each in part if each.end is not None)
+    first = first_end(part)
     long = [each for each in part if (each.start or 0) > first and each.ran_s >= DAY]
     assert fleet.measured_ettr(Log(part).open(tmp_path)).runs == len(long)
 
@@ -177,6 +186,7 @@ def verdicts(log: Any) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("count", "states"),
     [
@@ -202,13 +212,14 @@ def test_nothing_has_ended(tmp_path: Path) -> None:
     assert told(Log(going).open(tmp_path)) == ("unknown", "unknown")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("count", "states", "expected"),
     [
-        (12, ["COMPLETED"], ("none", "measured")),
         (100, ["COMPLETED", "CANCELLED"], ("none", "measured")),
-        (100, ["COMPLETED", "NODE_FAIL"], ("failures", "measured")),
         (3, ["NODE_FAIL"], ("failures", "measured")),
+        (12, ["COMPLETED"], ("none", "measured")),
+        (100, ["COMPLETED", "NODE_FAIL"], ("failures", "measured")),
     ],
 )
 def test_states_of_a_fleet(
@@ -235,16 +246,17 @@ def test_no_ettr_of_a_store_without_a_rate(tmp_path: Path) -> None:
 # --- Drains that were planned --------------------------------------------------------------------------
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("state", "reason", "nodes", "failures"),
     [
-        ("DRAIN", "maintenance", 8, 0),
         ("DRAIN", "firmware upgrade", 1, 0),
         ("IDLE+DRAIN", "rack move", 8, 0),
-        ("MAINT", "rack move", 8, 0),
         ("DRAIN", "bad dimm", 1, 1),
-        ("DRAIN", "NHC: check_hw_ib: no IB link", 8, 8),
         ("DOWN", "maintenance", 8, 8),
+        ("DRAIN", "maintenance", 8, 0),
+        ("MAINT", "rack move", 8, 0),
+        ("DRAIN", "NHC: check_hw_ib: no IB link", 8, 8),
         ("DOWN*+DRAIN", "rack move", 8, 8),
         ("FAIL", "rack move", 8, 8),
         ("NOT_RESPONDING", "", 8, 8),
@@ -282,6 +294,7 @@ def one_after_the_other(state: str, pause: int = 60) -> list[Attempt]:
     ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("state", ["CANCELLED", "DEADLINE"])
 def test_nodes_that_are_never_free_hide_no_attempt(tmp_path: Path, state: str) -> None:
     work = one_after_the_other(state)
@@ -293,6 +306,7 @@ def test_nodes_that_are_never_free_hide_no_attempt(tmp_path: Path, state: str) -
     assert one_sided(Log(shared).open(tmp_path / "shared"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "other",
     [

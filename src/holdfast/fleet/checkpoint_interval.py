@@ -19,8 +19,7 @@ def young_interval(nodes: float, rate_per_node_day: float, *, write_s: float) ->
 
     None without failures (never write); 0 when writes are free.
     """
-    failures = job_failures_per_s(nodes, rate_per_node_day)
-    require_number("write_s", write_s, positive=False)
+    failures = _failures_per_s(nodes, rate_per_node_day, write_s)
     return None if failures == 0 else math.sqrt(2 * write_s / failures)
 
 
@@ -30,8 +29,7 @@ def daly_interval(nodes: float, rate_per_node_day: float, *, write_s: float) -> 
     sqrt(2wM) [1 + sqrt(w/2M)/3 + (w/2M)/9] - w for w < 2M, else M. None without failures; 0 when
     writes are free.
     """
-    failures = job_failures_per_s(nodes, rate_per_node_day)
-    require_number("write_s", write_s, positive=False)
+    failures = _failures_per_s(nodes, rate_per_node_day, write_s)
     if failures == 0:
         return None
     mtbf = 1 / failures
@@ -49,8 +47,7 @@ def optimal_checkpoint_interval(
     W0 is Lambert's function. Neither the initialisation nor the queue moves the optimum. None
     without failures (never write); 0 when writes are free (write always).
     """
-    failures = job_failures_per_s(nodes, rate_per_node_day)
-    require_number("write_s", write_s, positive=False)
+    failures = _failures_per_s(nodes, rate_per_node_day, write_s)
     return None if failures == 0 else optimal_load(failures * write_s) / failures
 
 
@@ -69,10 +66,11 @@ def optimal_load(write_load: float) -> float:
     return x
 
 
-def job_failures_per_s(nodes: float, rate_per_node_day: float) -> float:
-    """L = N r_f, failures of the job per second; InputError where a factor makes no sense."""
+def _failures_per_s(nodes: float, rate_per_node_day: float, write_s: float) -> float:
+    """L = N r_f, failures of the job per second; InputError where an argument makes no sense."""
     require_number("nodes", nodes, positive=True)
     require_number("rate_per_node_day", rate_per_node_day, positive=False)
+    require_number("write_s", write_s, positive=False)
     return nodes * rate_per_node_day / SECONDS_PER_DAY
 
 

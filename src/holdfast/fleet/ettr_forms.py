@@ -62,6 +62,7 @@ from holdfast.fleet.checkpoint_interval import (
 )
 from holdfast.fleet.wording import how, table
 from holdfast.numbers import counted, duration, number, percent
+from holdfast.stats import FloatArray
 
 if TYPE_CHECKING:
     from holdfast.fleet.ettr_monte_carlo import MonteCarloEttr
@@ -72,7 +73,6 @@ MOST_LOAD = 600.0  # Failures in an initialisation beyond which none ends
 FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
 
 Form = Literal["v2", "full", "exact", "exact_finite"]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -507,9 +507,7 @@ def exact_finite_ettr(p: EttrParameters) -> float:
     # Everything is scaled by e^{-m}, m the exponent of the longest interval, so nothing overflows.
     longest = (p.checkpoint_interval_s if before else last) + p.write_s
     m = rate * (p.init_s + longest)
-    start = queue * math.exp(-rate * longest) + math.exp(-rate * longest) * (
-        -math.expm1(-rate * p.init_s) / rate
-    )
+    start = math.exp(-rate * longest) * (queue - math.expm1(-rate * p.init_s) / rate)
     per_restart = queue + 1 / rate
     full = before * per_restart * -math.expm1(-rate * longest)
     short = last + p.write_s

@@ -152,15 +152,10 @@ def mean_interval(mean: float, deviation: float | None, n: int) -> tuple[float, 
     """95 % interval of the mean of n shares by Student's t, cut to [0, 1]; of one share, that share."""
     if n < 2 or deviation is None:
         return mean, mean
-    half = half_of_mean(deviation, n)
-    return max(mean - half, 0.0), min(mean + half, 1.0)
-
-
-def half_of_mean(deviation: float, n: int) -> float:
-    """Half the 95 % interval of the mean of n > 1 values with a standard deviation, by Student's t."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
+    half = float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
+    return max(mean - half, 0.0), min(mean + half, 1.0)
 
 
 def _runs(log: FleetLog) -> str:

@@ -9,7 +9,6 @@ had been replaced: the model of the exact form.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,9 +72,8 @@ def monte_carlo_ettr(
     if parameters.failures_per_s == 0:
         return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, seed)
     rng = np.random.default_rng(seed)
-    mean_s = 1 / parameters.failures_per_s
     play = _starts if parameters.productive_s is None else _runs
-    productive, wall = play(parameters, lambda n: rng.exponential(mean_s, n), replicas)
+    productive, wall = play(parameters, rng, replicas)
     ratio = float(productive.sum() / wall.sum())
     spread = float(np.std(productive - ratio * wall, ddof=1))
     error = spread / math.sqrt(replicas) / float(wall.mean())
@@ -83,17 +81,15 @@ def monte_carlo_ettr(
 
 
 def _starts(
-    p: EttrParameters, gaps: Callable[[int], FloatArray], count: int
+    p: EttrParameters, rng: np.random.Generator, count: int
 ) -> tuple[FloatArray, FloatArray]:
     """Kept productive time and wall time of `count` starts of a run without end."""
-    gap = gaps(count)
+    gap = rng.exponential(1 / p.failures_per_s, count)
     intervals = np.floor(np.maximum(gap - p.init_s, 0) / (p.checkpoint_interval_s + p.write_s))
     return intervals * p.checkpoint_interval_s, gap + p.queue_s
 
 
-def _runs(
-    p: EttrParameters, gaps: Callable[[int], FloatArray], count: int
-) -> tuple[FloatArray, FloatArray]:
+def _runs(p: EttrParameters, rng: np.random.Generator, count: int) -> tuple[FloatArray, FloatArray]:
     """The same of `count` whole runs, each from its first submission to its last checkpoint."""
     needed = p.productive_s or 0.0
     before, last = intervals_of_run(needed, p.checkpoint_interval_s)
@@ -112,7 +108,7 @@ def _runs(
                 found=f"{MOST_DRAWS} starts for {count - active.size} of {count} runs",
                 remedy="use the form exact, a shorter checkpoint interval or a shorter run",
             )
-        gap = gaps(active.size)
+        gap = rng.exponential(1 / p.failures_per_s, active.size)
         need = p.init_s + left[active] * segment + last_segment
         wall[active] += p.queue_s + np.minimum(need, gap)
         intervals = np.floor(np.maximum(gap - p.init_s, 0) / segment)

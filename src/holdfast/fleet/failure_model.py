@@ -20,9 +20,7 @@ import numpy.typing as npt
 from holdfast.errors import InputError
 from holdfast.numbers import brief
 from holdfast.plain import plain
-from holdfast.stats import weighted_poisson_interval
-
-FloatArray = npt.NDArray[np.float64]
+from holdfast.stats import FloatArray, weighted_poisson_interval
 
 SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
 MONTE_CARLO_TABLES, FEWEST_TABLES, MOST_CELLS = 20_000, 999, 20_000_000

@@ -76,9 +76,8 @@ class Mttf(Answer):
 
     def values(self) -> Sequence[Value]:
         """The failure rate with its exact interval."""
-        rate = self.model.rate_per_1000_node_days_
-        ends = self.model.ci95_
-        rate, ends = (None, None) if self.blind else (rate, ends)
+        fitted = (self.model.rate_per_1000_node_days_, self.model.ci95_)
+        rate, ends = (None, None) if self.blind else fitted
         return [
             Value(
                 "failures_per_1000_node_days",

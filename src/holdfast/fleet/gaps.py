@@ -266,7 +266,7 @@ def names_ends(log: FleetLog) -> bool:
 
 def hides_attempts(log: FleetLog) -> bool:
     """Whether the log was written without ``sacct --duplicates`` though jobs were requeued."""
-    return bool(log.store.facts.get("duplicates_flag") == "missing")
+    return log.store.facts.get("duplicates_flag") == "missing"
 
 
 def unplaced(log: FleetLog) -> str:

@@ -35,7 +35,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from holdfast.stats import FloatArray
 
 
 def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:

@@ -281,11 +281,11 @@ class FleetLog:
     @property
     def whole(self) -> FleetLog:
         """The log without its window, for what is true of a log and not of what happened since."""
-        if self.since_s is None:
-            return self
-        if "whole" not in self.found:
-            self.found["whole"] = FleetLog(self.store, self.assumptions, engine=self._engine)
-        return cast("FleetLog", self.found["whole"])
+        return self if self.since_s is None else self._whole
+
+    @cached_property
+    def _whole(self) -> FleetLog:
+        return FleetLog(self.store, self.assumptions, engine=self._engine)
 
     @cached_property
     def begin_s(self) -> float:
@@ -568,14 +568,14 @@ class FleetLog:
         time_limit_s and nodes.
         """
         keys = ", ".join(f'"{name}"' for name in TALLIED)
-        known = ", ".join(f"count({name}) AS {name}" for name in ("submit_s", "time_limit_s"))
         return self.keep(
             "tallies",
             f"""SELECT {keys}, ran, count(*) AS attempts, sum(gpu_hours) AS gpu_hours,
                 sum(node_days) AS node_days,
                 count(CASE WHEN priority > 0 THEN 1 END) AS held,
                 sum(CASE WHEN priority > 0 THEN CAST(priority AS DOUBLE) END) AS held_priority,
-                count(priority) AS priority, {known},
+                count(priority) AS priority, count(submit_s) AS submit_s,
+                count(time_limit_s) AS time_limit_s,
                 count(CASE WHEN array_length(nodes) > 0 OR nodes IS NULL THEN 1 END) AS nodes
             FROM {self.attempts} GROUP BY {keys}, ran""",
         )

@@ -107,7 +107,7 @@ class Goodput(Answer):
         """Failures without GPUs beside some with GPUs: attempts, node_hours (that they lost)."""
         failures, _ = losses(self.log)
         where = f"coalesce(gpus, 0) = 0 AND {self.unit == GPU_HOURS}"
-        lost = f"coalesce(node_count, 0) * {lost_s(self.log, preempted=False)} / {literal(float(HOUR_S))}"
+        lost = f"coalesce(node_count, 0) * {lost_s(self.log, preempted=False)} / {HOUR_S}"
         sums = f"count(*) AS attempts, coalesce(sum({lost}), 0) AS node_hours"
         [row] = self.log.rows(f"SELECT {sums} FROM {failures} WHERE {where}")
         return row

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from holdfast.answer import Figure, How, Section
 from holdfast.fleet.attribution import UNATTRIBUTED
-from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, FloatArray, checked_counts
+from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, checked_counts
 from holdfast.fleet.incidents import incidents
 from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import moment
@@ -37,7 +37,7 @@ from holdfast.fleet.wording import RATE_UNIT, probability, table
 from holdfast.numbers import counted, percent
 from holdfast.plain import plain
 from holdfast.report.figures import lines
-from holdfast.stats import poisson_interval
+from holdfast.stats import NORMAL_95, FloatArray, poisson_interval
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
@@ -338,8 +338,8 @@ def trend(
         method = "exact conditional"
     else:
         error = 1 / math.sqrt(total * months_of.variance(slope))
-        low = slope - 1.959963984540054 * error
-        high = slope + 1.959963984540054 * error
+        half = NORMAL_95 * error
+        low, high = slope - half, slope + half
         p_value = math.erfc(abs(slope / error) / math.sqrt(2))
         method = "normal approximation of the Poisson regression"
     return Trend(

@@ -22,8 +22,8 @@ from holdfast.fleet.simulation import replicas
 from holdfast.fleet.simulation.changes import apply
 from holdfast.fleet.simulation.comparison import (
     WhatIf,
+    _difference,
     as_it_is,
-    mean_interval,
     proposals,
     whatif,
 )
@@ -32,6 +32,7 @@ from holdfast.fleet.simulation.replicas import Task
 from holdfast.fleet.simulation.scenario import Blast, Lemons, scenario
 from holdfast.fleet.simulation.simulated_log import simulate
 from holdfast.report import render
+from holdfast.stats import mean_interval
 
 SMALL = scenario("small")
 FAST = "checkpoint.write=6s"
@@ -58,20 +59,22 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WhatIf]:
 def test_the_interval_is_that_of_a_paired_t_test(n: int) -> None:
     old, new = np.random.default_rng(n).standard_normal((2, n))
     expected = stats.ttest_rel(new, old).confidence_interval()
-    assert mean_interval(new - old) == pytest.approx((expected.low, expected.high))
+    assert mean_interval(new - old)[1] == pytest.approx((expected.low, expected.high))
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
     generator = np.random.default_rng(7)
     covered = 0
     for _ in range(4_000):
-        low, high = mean_interval(generator.normal(0.3, 2.0, 8))
+        low, high = mean_interval(generator.normal(0.3, 2.0, 8))[1]
         covered += low <= 0.3 <= high
     assert abs(covered / 4_000 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 4_000)
 
 
 def test_one_value_has_no_interval() -> None:
-    assert all(math.isnan(each) for each in mean_interval(np.array([1.0])))
+    found = _difference("a", "m", [{"m": 1.0}], [{"m": 3.0}])
+    assert found.difference == 2
+    assert all(math.isnan(each) for each in found.ci95)
 
 
 def test_common_random_numbers_leave_the_noise_of_the_change_alone(

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
+Bits: TypeAlias = npt.NDArray[np.uint64]
 
 
-def whole(values: Column) -> pa.Array:
-    """The column as one array (no chunks)."""
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+def whole(values: Column | npt.NDArray[Any] | Sequence[Any]) -> pa.Array:
+    """The column as one array (no chunks); values that are none yet become one."""
+    array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     return array
@@ -125,7 +128,7 @@ def row_key(*columns: Column) -> pa.Array:
     return pa.array(state.view(np.int64))
 
 
-def _bits(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _bits(array: pa.Array) -> Bits:
     """64 bits for each value: equal for equal values."""
     if pa.types.is_string(array.type) or pa.types.is_dictionary(array.type):
         bits = by_distinct(array, text_key, pa.int64())
@@ -148,8 +151,8 @@ def text_key(text: str) -> int:
 
 
 def _mix(
-    values: np.ndarray[Any, np.dtype[np.uint64]],
-) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    values: Bits,
+) -> Bits:
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -158,13 +161,17 @@ def _mix(
 
 
 def table_of(
-    schema: pa.Schema, columns: dict[str, Column], length: int, *, codes: bool = False
+    schema: pa.Schema,
+    columns: Mapping[str, Column | npt.NDArray[Any] | Sequence[Any]],
+    length: int,
+    *,
+    codes: bool = False,
 ) -> pa.Table:
     """A table in `schema` from the columns that a format has; those it lacks are null or empty.
 
     Args:
         schema: of the table.
-        columns: of one length, by name.
+        columns: of one length, by name: columns, or what `pa.array` makes one of.
         length: rows.
         codes: strings other than identities are coded.
     """

@@ -37,7 +37,7 @@ _LOOK = 256  # rows that tell how times are written
 
 _LOCAL_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?$"
 _ZONED_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
-_EPOCH_TIME = r"^-?\d{1,12}(\.\d+)?$"
+EPOCH_TIME = r"^-?\d{1,12}(\.\d+)?$"
 
 _DURATION = re.compile(
     r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)??(?:(?P<b>\d+):)?(?P<c>\d+)(?:\.(?P<fraction>\d+))?$"
@@ -100,9 +100,9 @@ def _microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
     result = _at_once(array, zone, ambiguous)
     if result is None:
         array = pc.replace_substring_regex(array, r"(:\d\d\.\d{6})\d+", r"\1")  # nanoseconds
-        local = _stamps(_only(array, _LOCAL_TIME), pa.timestamp("us"))
-        zoned = _stamps(_only(array, _ZONED_TIME), pa.timestamp("us", "UTC")).cast(pa.int64())
-        seconds = _only(array, _EPOCH_TIME).cast(pa.float64())
+        local = _stamps(matching(array, _LOCAL_TIME), pa.timestamp("us"))
+        zoned = _stamps(matching(array, _ZONED_TIME), pa.timestamp("us", "UTC")).cast(pa.int64())
+        seconds = matching(array, EPOCH_TIME).cast(pa.float64())
         epoch = pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
         result = pc.coalesce(_in_zone(local, zone, ambiguous), zoned, epoch)
     early = pc.less(result, _FIRST_REAL_TIME_S * 1_000_000)
@@ -121,7 +121,8 @@ def _at_once(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array | None
     return None
 
 
-def _only(array: pa.Array, pattern: str) -> pa.Array:
+def matching(array: pa.Array, pattern: str) -> pa.Array:
+    """The texts that match a pattern; null for the others."""
     return pc.if_else(pc.match_substring_regex(array, pattern), array, None)
 
 
@@ -175,7 +176,7 @@ def parse_integer(values: Column) -> pa.Array:
     try:
         return pc.if_else(pc.equal(array, ""), None, array).cast(pa.int64())
     except pa.ArrowInvalid:
-        return _only(pc.ascii_trim_whitespace(array), r"^-?\d{1,18}$").cast(pa.int64())
+        return matching(pc.ascii_trim_whitespace(array), r"^-?\d{1,18}$").cast(pa.int64())
 
 
 # --- States, exit codes, GPUs --------------------------------------------------------------------
@@ -265,7 +266,7 @@ def gpus_of(text: str) -> int | None:
 
 _HIGH = {"high", "critical", "crit", "fatal", "error", "err", "emerg", "alert", "major", "p1", "p0"}
 _LOW = {"low", "warn", "warning", "medium", "minor", "notice", "info", "p2", "p3", "p4", "p5"}
-_OK = {"ok", "pass", "passed", "success", "healthy", "resolved", "good", "up", "0"}
+_OK = {"ok", "pass", "passed", "success", "healthy", "resolved", "good", "up", "true", "green", "0"}
 _WARN = {"warn", "warning", "degraded", "unknown", "1", "3"}
 _XID = r"(?i)\bxid\b(?:\s*\([^)]*\))?[\s:=#]*(?P<xid>[0-9]{1,4})\b"
 
@@ -343,8 +344,7 @@ def xids(given: Column, *said: pa.Array) -> pa.Array:
     if pa.types.is_floating(array.type):
         array = array.cast(pa.int64(), safe=False)
     strings = pc.utf8_trim_whitespace(array.cast(pa.string()))
-    number = pc.match_substring_regex(strings, r"^\d{1,4}$")
-    found = pc.if_else(number, strings, None).cast(pa.int32())
+    found = matching(strings, r"^\d{1,4}$").cast(pa.int32())
     for source in map(coded, said):
         words = source.dictionary
         if pc.any(pc.match_substring(words, "xid", ignore_case=True)).as_py():

@@ -66,11 +66,8 @@ def _codes_of(text: str) -> Codes | None:
     """The places of a list's hosts in `_NAMES`, which is extended."""
     if text not in _LISTS:
         hosts = hosts_of(text)
-        for name in hosts or ():
-            if name not in _NAMES:
-                _NAMES[name] = len(_NAMES)
-        places = map(_NAMES.__getitem__, hosts or ())
-        _LISTS[text] = None if hosts is None else np.fromiter(places, np.int32)
+        places = [_NAMES.setdefault(name, len(_NAMES)) for name in hosts or ()]
+        _LISTS[text] = None if hosts is None else np.array(places, np.int32)
     return _LISTS[text]
 
 

@@ -7,7 +7,8 @@ reasons alone, for what another inventory says.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,16 @@ from holdfast.fleet.schema import NODES
 _Node = dict[str, Any]
 
 
-def _batch(nodes: Iterable[_Node], rejects: Rejects) -> Batch:
+def _read(
+    nodes: Callable[[str, Rejects], Iterator[_Node]], path: Path, options: ReadOptions
+) -> Iterator[Batch]:
+    rejects = Rejects(str(path))
     rows: dict[str, _Node] = {}
-    for each in nodes:
+    for each in nodes(read_text(path), rejects):
         known = rows.setdefault(each["node"], {"inferred": False})
         known |= {name: value for name, value in each.items() if known.get(name) in (None, "")}
     table = rows_table(NODES, list(rows.values()))
-    return Batch({"nodes": table, "rejects": rejects.table()})
+    yield Batch({"nodes": table, "rejects": rejects.table()})
 
 
 def _known(text: str | None) -> str | None:
@@ -50,11 +54,6 @@ _SET_BY = re.compile(r"(?<!\s)\s*+\[[^\s@\[]++@[\dT:\-]++\]$")
 
 def _sniff_scontrol(head: bytes, path: Path) -> bool:
     return head.lstrip().startswith(b"NodeName=") and b"State=" in head
-
-
-def _read_scontrol(path: Path, options: ReadOptions) -> Iterator[Batch]:
-    rejects = Rejects(str(path))
-    yield _batch(_scontrol_nodes(read_text(path), rejects), rejects)
 
 
 def _scontrol_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
@@ -107,11 +106,6 @@ def _header(lines: list[str]) -> tuple[list[str], str | None, int]:
     return [], None, 0
 
 
-def _read_sinfo(path: Path, options: ReadOptions) -> Iterator[Batch]:
-    rejects = Rejects(str(path))
-    yield _batch(_sinfo_nodes(read_text(path), rejects), rejects)
-
-
 def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
     lines = text.splitlines()
     names, delimiter, above = _header(lines)
@@ -157,6 +151,8 @@ SCONTROL = Format(
     "scontrol-nodes",
     "node inventory of `scontrol show node` (also -o)",
     _sniff_scontrol,
-    _read_scontrol,
+    partial(_read, _scontrol_nodes),
 )
-SINFO = Format("sinfo", "node inventory of `sinfo` with a header", _sniff_sinfo, _read_sinfo)
+SINFO = Format(
+    "sinfo", "node inventory of `sinfo` with a header", _sniff_sinfo, partial(_read, _sinfo_nodes)
+)

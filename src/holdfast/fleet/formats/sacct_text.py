@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -226,13 +225,13 @@ def _clean(data: bytes) -> tuple[bytes, int]:
     return data.replace(b"\0", b" "), invalid
 
 
-def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _runs(mask: Mask) -> list[tuple[int, int]]:
     """The half-open ranges in which the mask is true."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
     return [(int(low), int(high)) for low, high in edges.reshape(-1, 2)]
 
 
-def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _stretches(odd: Mask) -> Mask:
     """Lines to look at together: odd ones, the line above, two below, and what lies between.
 
     The line above may be the first of a record that continues below, and a line between two odd ones
@@ -334,7 +333,7 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
     columns = _job_columns(raw, options)
     columns |= {f"{name.lower()}_s": values for name, values in times.items()}
     columns |= dict(zip(("exit_code", "exit_signal"), codes.get("ExitCode", ()), strict=False))
-    columns |= {"state": state, "out_of_memory": pa.array(oom), "sigterm": pa.array(sigterm)}
+    columns |= {"state": state, "out_of_memory": oom, "sigterm": sigterm}
     early = _early_steps(columns, steps_owned, jobs, owner)
     attempts = table_of(ATTEMPTS, columns, len(raw), codes=True)
     if len(steps):
@@ -382,9 +381,7 @@ def _true(condition: pa.Array) -> Mask:
     return np.array(pc.fill_null(condition, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _owned(
-    raw: pa.Table, steps: npt.NDArray[Any], jobs: npt.NDArray[Any], owner: npt.NDArray[Any]
-) -> Mask:
+def _owned(raw: pa.Table, steps: Indices, jobs: Indices, owner: Indices) -> Mask:
     """Which steps stand under the row of their own job."""
     inside = owner[steps] >= 0
     if not len(jobs):
@@ -523,9 +520,9 @@ def _time_limit(raw: pa.Table) -> pa.Array:
 
 def _early_steps(
     columns: dict[str, Column],
-    steps: npt.NDArray[Any],
-    jobs: npt.NDArray[Any],
-    owner: npt.NDArray[Any],
+    steps: Indices,
+    jobs: Indices,
+    owner: Indices,
 ) -> pa.Table:
     """Steps that began before the job row above them."""
     if not len(steps) or "start_s" not in columns:

@@ -44,9 +44,11 @@ from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
 from holdfast.fleet.formats.delimited import Header, header_at, header_of, read_delimited
 from holdfast.fleet.formats.fields import (
+    EPOCH_TIME,
     are_local,
     event_times,
     is_blank,
+    matching,
     parse_duration,
     parse_gpus,
     parse_integer,
@@ -127,9 +129,9 @@ class Layout:
         names = self.columns.get(field, ())
         return (names,) if isinstance(names, str) else tuple(names)
 
-    def found(self, field: str, there: tuple[str, ...]) -> list[str]:
-        """Those of them that are there; a shipped format does not mind their case."""
-        if self.recognized is None:
+    def found(self, field: str, there: tuple[str, ...], *, exact: bool = False) -> list[str]:
+        """Those of them that are there; a shipped format does not mind their case, unless `exact`."""
+        if exact or self.recognized is None:
             return [name for name in self.names(field) if name in there]
         lowered = {name.lower(): name for name in reversed(there)}
         return [lowered[name.lower()] for name in self.names(field) if name.lower() in lowered]
@@ -138,11 +140,7 @@ class Layout:
         """Whether these are the columns of a file of the format."""
         assert self.recognized is not None
         lowered = {name.lower() for name in there}
-
-        def has(field: str) -> bool:
-            names = self.names(field)
-            return any(name in there if exact else name.lower() in lowered for name in names)
-
+        has = partial(self.found, there=there, exact=exact)
         wanted = self.recognized
         return (
             all(map(has, wanted.fields))
@@ -391,15 +389,15 @@ def _convert(
     reasons = _reasons(ours, theirs, layout.table)
     if layout.table == "attempts":
         _derive(ours)
-        ours.setdefault("cluster", pa.array([options.cluster] * len(piece), pa.string()))
+        ours.setdefault("cluster", pa.repeat(options.cluster, len(piece)))
     elif layout.table == "node_outages":
-        ours.setdefault("state", pa.array(["FAILURE"] * len(piece), pa.string()))
+        ours.setdefault("state", pa.repeat("FAILURE", len(piece)))
     elif layout.table == "health":
         ours["severity"] = severities(theirs.get("severity", nothing))
         ours["result"] = results(theirs.get("result", nothing))
         ours["message"] = pc.fill_null(texts(theirs.get("message", nothing)), "")
         ours["xid"] = xids(theirs.get("xid", nothing), ours["check"], ours["message"])
-    ours_at_all = pa.array([True] * len(piece), pa.bool_())
+    ours_at_all = pa.repeat(True, len(piece))
     if layout.skip_without is not None:
         ours_at_all = pc.not_equal(ours[layout.skip_without], "")
         reasons = pc.if_else(ours_at_all, reasons, None)
@@ -414,9 +412,7 @@ def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
     """Seconds since 1970, by the first of the layout's formats that fits."""
     if (origin := layout.time.origin) is not None:
         begin = origin if origin.tzinfo else origin.replace(tzinfo=zone)
-        column = texts(column)
-        numbers = pc.match_substring_regex(column, r"^-?\d{1,12}(\.\d+)?$")
-        seconds = pc.if_else(numbers, column, None).cast(pa.float64())
+        seconds = matching(texts(column), EPOCH_TIME).cast(pa.float64())
         return pc.add(seconds, begin.timestamp())
     if not pa.types.is_string(column.type):
         return event_times(column, zone)

@@ -238,7 +238,9 @@ def value_of(leaf: Leaf, edit: Edit, old: float = 0.0) -> Any:
     if leaf.kind is str:
         return edit.value
     if leaf.kind is bool:
-        return switch(edit)
+        if edit.value.lower() not in SWITCH:
+            raise impossible(edit, "on or off")
+        return SWITCH[edit.value.lower()]
     number = leaf.kind in (int, float) and not edit.value.startswith("[")
     if number or edit.operator != "=":
         value = changed(old, edit, duration=leaf.duration)
@@ -261,13 +263,6 @@ def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     if not math.isfinite(value):
         raise impossible(edit, "a duration such as 30s, 10m or 2h" if timed else "a finite number")
     return {"=": value, "*": old * value, "+": old + value, "-": old - value}[operator]
-
-
-def switch(edit: Edit) -> bool:
-    """On or off."""
-    if edit.operator != "=" or edit.value.lower() not in SWITCH:
-        raise impossible(edit, "on or off")
-    return SWITCH[edit.value.lower()]
 
 
 def impossible(edit: Edit, expected: str) -> InputError:

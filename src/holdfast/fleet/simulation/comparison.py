@@ -18,15 +18,14 @@ import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.ettr_measured import half_of_mean
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.simulation.changes import apply, known, parse, paths_of, value_of
 from holdfast.fleet.simulation.outcomes import Outcome, Scope, large_gpus, metrics, scope
-from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 from holdfast.fleet.simulation.whatif import MAIN, Difference, WhatIf
 from holdfast.numbers import percent
+from holdfast.stats import mean_interval
 
 PRESET_DAYS = 28.0
 MOST_DAYS = 120.0  # a store is simulated for as long as it is, and no longer than this
@@ -134,20 +133,10 @@ def _difference(
         return Difference(change, metric, *(math.nan,) * 3, (math.nan, math.nan))
     gains = np.diff(pairs)[:, 0]
     before, after = pairs.mean(axis=0).tolist()
-    return Difference(change, metric, before, after, float(gains.mean()), mean_interval(gains))
-
-
-def mean_interval(values: Array) -> tuple[float, float]:
-    """95 % interval of a mean by Student's t: of independent, roughly normal values.
-
-    Args:
-        values: shape [n]; one alone has no interval (NaN).
-    """
-    if len(values) < 2:
-        return math.nan, math.nan
-    mean = float(values.mean())
-    half = half_of_mean(float(values.std(ddof=1)), len(values))
-    return mean - half, mean + half
+    gain, ends = mean_interval(gains)
+    if len(gains) < 2:  # one alone has no interval
+        ends = (math.nan, math.nan)
+    return Difference(change, metric, before, after, gain, ends)
 
 
 def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:

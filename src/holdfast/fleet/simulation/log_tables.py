@@ -6,7 +6,8 @@ first stays first; checks keep their milliseconds. Rows keep the order of the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,11 @@ def job_ids(jobs: Array) -> pa.Array:
     return pc.cast(pa.array(jobs.astype("i8") + 1), pa.string())
 
 
+def picked(values: Sequence[Any], places: Array) -> pa.Array:
+    """The values at some places; shape as `places`."""
+    return pa.array(values).take(pa.array(places))
+
+
 def epoch_s(run: Run, ms: Array) -> pa.Array:
     """Milliseconds of the simulation as whole seconds since 1970; negative ones are null."""
     return pa.array(run.scenario.begin_s + ms.astype("i8") // 1000, mask=ms < 0)
@@ -52,7 +58,7 @@ def node_lists(run: Run, rows: slice) -> pa.Array:
     counts = np.where(a.start_ms[rows] >= 0, a.node_count[rows], 0).astype("i8")
     offsets = np.concatenate([[0], np.cumsum(counts)])
     place = np.repeat(a.node_offset[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
-    names = pa.array(run.scenario.node_names).take(pa.array(run.nodes[place]))
+    names = picked(run.scenario.node_names, run.nodes[place])
     return pa.ListArray.from_arrays(pa.array(offsets.astype("i4")), names)
 
 
@@ -112,8 +118,8 @@ def _attempts(
     ids = job_ids(job)
     users = int(jobs.user.max(initial=0)) + 1
     names = [f"user{number:0{len(str(users))}d}" for number in range(1, users + 1)]
-    logins = pa.array(names).take(pa.array(jobs.user[job]))
-    classes = pa.array([each.name for each in scenario.qos])
+    logins = picked(names, jobs.user[job])
+    classes = [each.name for each in scenario.qos]
     priorities = np.array([each.priority for each in scenario.qos], "i8")
     exits = np.array([_EXITS.get(state, (0, 0, False)) for state in State], "i8")[a.state]
     submit = pa.array(submit_s[rows])
@@ -126,33 +132,33 @@ def _attempts(
         {
             "cluster": pa.repeat(scenario.name, len(job)),
             "job_id": ids,
-            "job_id_raw": pa.array(job + 1),
-            "attempt": pa.array(a.attempt),
-            "db_index": pa.array(np.arange(rows.start, rows.start + len(job)) + 1),
-            "restarts": pa.array(a.attempt - 1),
+            "job_id_raw": job + 1,
+            "attempt": a.attempt,
+            "db_index": np.arange(rows.start, rows.start + len(job)) + 1,
+            "restarts": a.attempt - 1,
             "name": pc.binary_join_element_wise("job", ids, "-"),
             "user": logins,
             "account": pa.repeat(ACCOUNT, len(job)),
             "partition": pa.repeat(PARTITION, len(job)),
-            "qos": classes.take(pa.array(jobs.qos[job])),
+            "qos": picked(classes, jobs.qos[job]),
             "work_dir": pc.binary_join_element_wise("/home", logins, "/"),
-            "priority": pa.array(priorities[jobs.qos[job]]),
-            "state": pa.array([state.name for state in State]).take(pa.array(a.state)),
-            "reason": pa.array(_REASONS).take(pa.array(reason)),
-            "exit_code": pa.array(exits[:, 0]),
-            "exit_signal": pa.array(exits[:, 1]),
-            "out_of_memory": pa.array(a.state == State.OUT_OF_MEMORY),
-            "sigterm": pa.array(exits[:, 2] > 0),
+            "priority": priorities[jobs.qos[job]],
+            "state": picked([state.name for state in State], a.state),
+            "reason": picked(_REASONS, reason),
+            "exit_code": exits[:, 0],
+            "exit_signal": exits[:, 1],
+            "out_of_memory": a.state == State.OUT_OF_MEMORY,
+            "sigterm": exits[:, 2] > 0,
             "submit_s": submit,
             "eligible_s": pc.max_element_wise(epoch_s(run, a.eligible_ms), submit),
             "start_s": start_s,
             "end_s": end_s,
             "runtime_s": pa.array(runtime_s[rows], mask=a.start_ms < 0),
-            "job_runtime_s": pa.array(job_runtime_s[rows]),
-            "time_limit_s": pa.array(jobs.limit_ms[job] // 1000),
-            "node_count": pa.array(np.maximum(a.node_count, -(-a.gpus // per_node))),
+            "job_runtime_s": job_runtime_s[rows],
+            "time_limit_s": jobs.limit_ms[job] // 1000,
+            "node_count": np.maximum(a.node_count, -(-a.gpus // per_node)),
             "nodes": node_lists(run, rows),
-            "gpus": pa.array(a.gpus),
+            "gpus": a.gpus,
         },
         len(job),
     )
@@ -170,20 +176,19 @@ def node_table(run: Run) -> pa.Table:
     size = scenario.cluster.gpus_per_node
     states = ["UP"] * len(names)
     reasons: list[str | None] = [None] * len(names)
-    checks = failure_texts(run, "check")
+    said = _reasons(run)
     for row in np.flatnonzero(_noticed(run) & (_repaired_ms(run) < 0)).tolist():
         node = int(f.node[row])
-        drained = f.kind[row] == Detected.LOW
-        reasons[node] = SILENT_REASON if f.kind[row] == Detected.SILENT else checks[row]
-        states[node] = "DRAIN" if drained else "DOWN"
+        reasons[node] = said[row]
+        states[node] = "DRAIN" if f.kind[row] == Detected.LOW else "DOWN"
     left = set(range(len(names))) - {names.index(name) for name in scenario.cluster.without}
     order = sorted(left, key=names.__getitem__)
     columns = {
         "cluster": pa.repeat(scenario.name, len(order)),
-        "node": pa.array([names[node] for node in order]),
+        "node": [names[node] for node in order],
         "gpus": pa.repeat(size, len(order)),
-        "state": pa.array([states[node] for node in order]),
-        "reason": pa.array([reasons[node] for node in order], pa.string()),
+        "state": [states[node] for node in order],
+        "reason": [reasons[node] for node in order],
         "inferred": pa.repeat(False, len(order)),
     }
     return table_of(NODES, columns, len(order))
@@ -201,6 +206,16 @@ def failure_texts(run: Run, field: str) -> list[str]:
     texts = [getattr(each, field) for each in (*failures.components, *failures.blasts)]
     place = np.where(f.blast >= 0, f.component.astype("i8") + len(failures.components), f.component)
     return [texts[each] for each in place.tolist()]
+
+
+def _reasons(run: Run) -> list[str]:
+    """Of each failure, what Slurm writes beside the node, shape [failures]."""
+    kinds = run.failures.kind.tolist()
+    checks = failure_texts(run, "check")
+    return [
+        SILENT_REASON if kind == Detected.SILENT else check
+        for kind, check in zip(kinds, checks, strict=True)
+    ]
 
 
 def _noticed(run: Run) -> Array:
@@ -233,13 +248,13 @@ def health_table(run: Run) -> pa.Table:
     severity = np.where(ticket, Detected.SILENT.value, f.kind[rows])
     seen = [TICKET if t else checks[row] for row, t in zip(rows, ticket, strict=True)]
     columns = {
-        "time_s": pa.array(run.scenario.begin_s + f.detected_ms[rows] / 1000),
+        "time_s": run.scenario.begin_s + f.detected_ms[rows] / 1000,
         "cluster": pa.repeat(run.scenario.name, len(rows)),
-        "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
-        "check": pa.array(seen, pa.string()),
-        "severity": pa.array(SEVERITIES).take(pa.array(severity)),
-        "result": pa.array(["fail", "warn"]).take(pa.array(ticket.astype("i4"))),
-        "message": pa.array([components[row] for row in rows], pa.string()),
+        "node": picked(run.scenario.node_names, f.node[rows]),
+        "check": seen,
+        "severity": picked(SEVERITIES, severity),
+        "result": picked(["fail", "warn"], ticket.astype("i4")),
+        "message": [components[row] for row in rows],
         "xid": pa.array(xid, mask=ticket | (xid == 0)),
     }
     return _distinct(table_of(HEALTH, columns, len(rows)), "health")
@@ -252,16 +267,14 @@ def outage_table(run: Run) -> pa.Table:
     begin_ms = np.where(drained, f.detected_ms, f.out_ms)
     rows = np.flatnonzero(_noticed(run) & (begin_ms >= 0) & (begin_ms <= run.end_ms))
     rows = rows[np.lexsort((rows, begin_ms[rows]))]
-    checks = failure_texts(run, "check")
-    silent = f.kind == Detected.SILENT
-    reasons = [SILENT_REASON if silent[row] else checks[row] for row in rows.tolist()]
+    reasons = _reasons(run)
     columns = {
         "cluster": pa.repeat(run.scenario.name, len(rows)),
-        "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
+        "node": picked(run.scenario.node_names, f.node[rows]),
         "start_s": epoch_s(run, begin_ms[rows]),
         "end_s": epoch_s(run, _repaired_ms(run)[rows]),
-        "state": pa.array(["DOWN", "DRAIN"]).take(pa.array(drained[rows].astype("i4"))),
-        "reason": pa.array(reasons, pa.string()),
+        "state": picked(["DOWN", "DRAIN"], drained[rows].astype("i4")),
+        "reason": [reasons[row] for row in rows],
     }
     return _distinct(table_of(NODE_OUTAGES, columns, len(rows)), "node_outages")
 
@@ -279,8 +292,8 @@ def qos_table(run: Run) -> pa.Table:
     on = scheduler.preemption
     lower = [[c.name for c in classes if on and c.priority < each.priority] for each in classes]
     columns = {
-        "qos": pa.array([each.name for each in classes]),
-        "priority": pa.array([each.priority for each in classes]),
+        "qos": [each.name for each in classes],
+        "priority": [each.priority for each in classes],
         "grace_s": pa.repeat(on * int(scheduler.grace_s), len(classes)),
         "preempts": pa.array(lower, pa.list_(pa.string())),
     }

@@ -86,16 +86,13 @@ METRICS = {name: Metric(**words) for name, words in _WORDS.items()}
 
 def metric(name: str) -> Metric:
     """How a metric of `metrics` reads."""
-    words = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
-    if top := re.search(r"(?<=_gpus_)\d+", name):
-        size = int(top[0])
-        return replace(
-            words,
-            label=words.label.format(
-                size=f"{bucket_label(size)} GPU{'s' if size > 1 else ''}", top=size
-            ),
-        )
-    return words
+    top = re.search(r"(?<=_gpus_)\d+", name)
+    if top is None:
+        return METRICS[name]
+    words = METRICS[name.replace(top[0], "N")]
+    size = int(top[0])
+    gpus = f"{bucket_label(size)} GPU{'s' if size > 1 else ''}"
+    return replace(words, label=words.label.format(size=gpus, top=size))
 
 
 RUN_SUMS = ("runs", "ettr", "run_productive_ms", "run_ms", "interruptions")
