@@ -165,7 +165,9 @@ def test_the_page_shows_what_the_suite_gives(capsys: pytest.CaptureFixture[str])
     """Lines of docs/profile.md that ordinary runs of its examples leave out, for their size."""
     page = Path(__file__).parents[3] / "docs" / "profile.md"
     blocks = re.findall(r"```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    runs = [block for block in blocks if "suite:" in block]  # the others are of a reader's own files
+    runs = [
+        block for block in blocks if "suite:" in block
+    ]  # the others are of a reader's own files
     shown = [line for block in runs for line in block.splitlines() if line != "..."]
     assert sum(line.startswith("$ holdfast profile") for line in shown) == 4
     for line in shown:
