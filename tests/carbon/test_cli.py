@@ -64,6 +64,8 @@ def test_plan_on_a_forecast(capsys: pytest.CaptureFixture[str]) -> None:
         (("--penalties", str(PENALTIES)), "missing-key", "--strength"),
         (("--window", "90m"), "out-of-range", "--window"),
         (("--forecast", "--policy", "fair"), "unsupported", "--forecast"),
+        (("--forecast", "--window", "6h"), "unsupported", "--forecast"),
+        (("--forecast", "--ramp", "0"), "unsupported", "--forecast"),
         (("--zone", "CISO", "--load", str(SIGNAL)), "invalid-value", "line 188"),
     ],
 )

@@ -142,11 +142,12 @@ def plan(
 
     load, signal = given.opened()
     limits: dict[str, Any] = {"flex": given.flex, "cap": given.cap, "strength": strength}
-    if forecast and (policy != "efficient" or ramp is not None or event or price is not None):
-        problem = (
-            "a plan on a forecast is that of the policy efficient, without ramp, event or price"
+    alone = ("efficient", PlanOptions.window, "", None, None)
+    if forecast and (policy, given.window, event, ramp, price) != alone:
+        only = (
+            "a plan on a forecast is of the policy efficient, without window, ramp, event and price"
         )
-        raise refused(problem, "unsupported", None, "--forecast")
+        raise refused(only, "unsupported", None, "--forecast")
     if forecast:
         made = rolling(load, signal, **limits)
     else:
@@ -156,7 +157,7 @@ def plan(
             policy=policy,
             window_s=given.window,
             ramp=ramp,
-            event=Event.read(event, shed, given.timezone) if event or shed is not None else None,
+            event=None if (event, shed) == ("", None) else Event.read(event, shed, given.timezone),
             price=None if price is None else read_signal(price, timezone=given.timezone),
             carbon_price=carbon_price,
             **limits,

@@ -114,5 +114,11 @@ def course(
                 for part, each in zip(parts, done, strict=True)
             ]
             bar.advance(1)
-    settings = {"horizon_h": float(HORIZON_H), "flex": flex, "cap_mw": cap}
-    return collected(problem, windows, solved, "efficient", strength, settings)
+    return collected(
+        problem,
+        windows,
+        solved,
+        "efficient",
+        strength,
+        {"horizon_h": float(HORIZON_H), "flex": flex, "cap_mw": cap},
+    )
