@@ -328,7 +328,7 @@ class Trainer:
                 "not the checkpoint of a training run",
                 code="damaged",
                 path=self.path,
-                found=str(error).splitlines()[0],
+                found=f"{type(error).__name__}: {error}".splitlines()[0],
                 remedy="remove the folder and train again",
             ) from error
         if plan != self.plan:
