@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -245,7 +246,7 @@ def test_zeros_of_other_sign_are_other_bits_and_nan_is_nan() -> None:
         calls.append(1)
         return torch.tensor([float("nan"), -0.0 if len(calls) > 1 else 0.0])
 
-    row = invariance({"f": sign}, [torch.ones(2)], sizes=[2], runs=1).rows[0]
+    row = invariance({"f": sign}, [torch.ones(2)], sizes=[], runs=1).rows[0]
     assert (row["different"], row["elements"], row["first_different"]) == (1, 2, [1])
 
 
@@ -358,3 +359,19 @@ def test_complex_results_are_compared_whole() -> None:
     with pytest.raises(InputError) as caught:
         compare(both, lambda g: [torch.randn(4, dtype=torch.complex64, generator=g)], seeds=1)
     assert caught.value.code == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes", "operator", "code"),
+    [
+        (32, [64, 100], lambda x: x - x.mean(0), "no-data"),
+        (1, [1, 2], lambda x: x - x.mean(0), "no-data"),
+        (32, [1], lambda x: x.sum(), "shape-mismatch"),
+    ],
+)
+def test_no_verdict_on_a_batch_that_was_not_compared(
+    rows: int, sizes: list[int], operator: Callable[[torch.Tensor], torch.Tensor], code: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        invariance({"it": operator}, [torch.ones(rows, 4)], sizes=sizes)
+    assert (error.value.code, error.value.place) == (code, "dimension batch")

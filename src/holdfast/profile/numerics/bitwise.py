@@ -58,11 +58,12 @@ class Invariance(Answer):
     def sections(self) -> Sequence[Section]:
         """The matrix, and the order of summation."""
         most = max(self.rows, key=lambda row: row["share"])
-        sentence = f"The same bits under all {counted(len(self.rows), 'condition')}."
+        conditions = counted(len(self.rows), "condition")
+        sentence = f"The same bits under all {conditions}."
         if most["different"]:
             broken = sum(not row["equal"] for row in self.rows)
             sentence = (
-                f"{broken} of {counted(len(self.rows), 'condition')} change bits; most: "
+                f"{broken} of {conditions} change bits; most: "
                 f"{most['implementation']}, {_label(most)}: {most['different']:,} of "
                 f"{most['elements']:,} elements by up to {digits(most['max_abs'])}."
             )
@@ -79,7 +80,7 @@ class Invariance(Answer):
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    return f"{row['condition']} {row['setting']}"
+    return "{condition} {setting}".format_map(row)
 
 
 def invariance(
@@ -98,7 +99,8 @@ def invariance(
         inputs: in the format under test.
         dimensions: independent dimensions, ``{"batch": ({0: 0}, 0)}``: input 0 and the output along their
             dimension 0; by default the first dimension of all inputs.
-        sizes: of slices; those as large as the dimension or larger are left out.
+        sizes: of slices; those as large as the dimension or larger are left out, but not all;
+                none: repeated runs alone.
         runs: repetitions on the same inputs.
         name: for titles.
 
@@ -114,8 +116,8 @@ def invariance(
         for label, operator in implementations.items():
             compared = _conditions(operator, inputs, along, sizes, runs)
             for condition, setting, dimension, pairs in compared:
-                row = {"implementation": label, "condition": condition, "setting": setting}
-                rows.append(row | _same(pairs, formats[0], dimension))
+                of = {"implementation": label, "condition": condition, "setting": setting}
+                rows.append(of | _same(pairs, formats[0], dimension))
     return Invariance(name, formats[0], rows)
 
 
@@ -129,11 +131,16 @@ def _conditions(
 
     whole = result()
     for name, (of_input, dimension) in along.items():
-        length = whole.shape[dimension]
+        length = whole.shape[dimension] if dimension < whole.ndim else 0
         lengths = {inputs[n].shape[axis] for n, axis in of_input.items()}
         if lengths != {length}:
             raise refused("lengths differ", "shape-mismatch", f"dimension {name}", lengths, length)
-        for size in (each for each in sizes if each < length):
+        smaller = [size for size in sizes if size < length]
+        if sizes and not smaller:  # equal runs alone say nothing of the dimension
+            raise refused(
+                "no slice to compare", "no-data", f"dimension {name}", sizes, f"< {length}"
+            )
+        for size in smaller:
             pairs = []
             # Spread over the dimension; the last slice ends with it.
             for first in sorted({round(n * (length - size) / (SLICES - 1)) for n in range(SLICES)}):
@@ -150,22 +157,27 @@ def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> Row:
     """How results differ from those that they should equal."""
     for part, expected, _ in pairs:
         if part.shape != expected.shape:
-            problem = "a slice gives a result of another shape"
-            found, wanted = tuple(part.shape), tuple(expected.shape)
-            raise refused(problem, "shape-mismatch", "dimensions", found, wanted)
+            raise refused(
+                "a slice gives a result of another shape",
+                "shape-mismatch",
+                "dimensions",
+                part.shape,
+                expected.shape,
+            )
     x, y = (np.stack([as_float64(pair[n]) for pair in pairs]) for n in (0, 1))
     # Bits, not values: 0 and -0 differ, NaN equals NaN.
     changed = (x.view(np.int64) != y.view(np.int64)) & ~(np.isnan(x) & np.isnan(y))
     place = None
-    if changed.any():
+    different = int(changed.sum())
+    if different:
         pair, *place = np.argwhere(changed)[0].tolist()
         place[dimension] += pairs[pair][2]
     apart = deviation(x, y, format_of(dtype))
     return {
-        "equal": place is None,
-        "different": int(changed.sum()),
+        "equal": not different,
+        "different": different,
         "elements": x.size,
-        "share": float(changed.mean()) if x.size else 0.0,
+        "share": different / (x.size or 1),
         "max_abs": apart.max_abs or 0.0,
         "max_ulp": apart.max_ulp or 0.0,
         "first_different": place,
