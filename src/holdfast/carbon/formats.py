@@ -342,7 +342,7 @@ def _hourly(times: IntArray, values: FloatArray, most_s: int) -> tuple[FloatArra
     steps = np.where(gaps[:-1] == gaps[1:], least, np.minimum(least, usual))
     ends = times + np.minimum(steps, most_s)
     start = int(times[0]) // HOUR_S * HOUR_S
-    hours = int(ends[-1] - 1 - start) // HOUR_S + 1
+    hours = -((start - int(ends[-1])) // HOUR_S)  # the last is a full one, too
     cuts = np.unique(np.r_[times, ends, start + HOUR_S * np.arange(1, hours)])
     begins, spans = cuts[:-1], np.diff(cuts)  # each within one hour, and in one sample or in none
     sample = np.searchsorted(times, begins, "right") - 1
@@ -370,7 +370,7 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
         values, notes = np.array(records.numbers(names[0])), []
         for name in names[1:]:
             others = np.array(records.numbers(name))
-            filled = np.sum(np.isnan(values) & ~np.isnan(others))
+            filled = int((np.isnan(values) & ~np.isnan(others)).sum())
             values = np.where(np.isnan(values), others, values)
             notes += [f"{counted(filled, 'value')} of {name}, not {names[0]}."] if filled else []
         # A price has its unit in the name of its column, such as [EUR/MWh].
@@ -425,7 +425,7 @@ def _summed(columns: Sequence[FloatArray]) -> FloatArray:
 
 def _times(records: Records, layout: Layout, timezone: str) -> IntArray:
     """Seconds since 1970 at which the samples start."""
-    [column, *_] = _matching(records.columns, layout.time)
+    column = _matching(records.columns, layout.time)[0]
     cells = records.column(column)
     said = (column + cells[0]).lower()
     clock = next((zone for text, zone in CLOCKS.items() if text in said), timezone)
