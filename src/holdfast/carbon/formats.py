@@ -342,7 +342,7 @@ def _hourly(times: IntArray, values: FloatArray, most_s: int) -> tuple[FloatArra
     steps = np.where(gaps[:-1] == gaps[1:], least, np.minimum(least, usual))
     ends = times + np.minimum(steps, most_s)
     start = int(times[0]) // HOUR_S * HOUR_S
-    hours = -((start - int(ends[-1])) // HOUR_S)  # the last is a full one, too
+    hours = -((start - ends[-1]) // HOUR_S)  # the last is a full one, too
     cuts = np.unique(np.r_[times, ends, start + HOUR_S * np.arange(1, hours)])
     begins, spans = cuts[:-1], np.diff(cuts)  # each within one hour, and in one sample or in none
     sample = np.searchsorted(times, begins, "right") - 1
