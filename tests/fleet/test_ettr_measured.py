@@ -106,8 +106,8 @@ def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
             lost = min(a.ran_s, 450) if cut and not saves else 0
             productive += max(rest - writes * 100 - lost, 0)
             wall += a.ran_s + max(a.start - a.waits_from, 0)
-        top = max(size_of(a)[1] for a in run)
-        by_size[top].append(productive / wall)
+        if top := max(size_of(a)[1] for a in run):  # 0 without GPUs, of another kind
+            by_size[top].append(productive / wall)
     found = fleet.measured_ettr(log).by_size.to_pylist()
     assert [row["gpus_max"] for row in found] == sorted(by_size)
     for row in found:

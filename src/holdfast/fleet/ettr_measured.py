@@ -178,4 +178,4 @@ def _runs(log: FleetLog) -> str:
                 bool_or(exposed_s < runtime_s) AS begun_before
             FROM ({with_productive_time(log, attempts)}) AS attempts GROUP BY run
         ) AS runs
-        WHERE runtime_s >= {long_s} AND NOT begun_before"""
+        WHERE runtime_s >= {long_s} AND NOT begun_before AND {log.alike}"""

@@ -88,6 +88,9 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     ):
         if n:
             yield gap(kind, attempts=counted(n, what), gpus=str(log.gpus_per_node))
+    if (without := without_gpus(log))[0] >= LEAST_OTHER:
+        attempts = counted(without[1], "attempt")
+        yield gap("without_gpus", attempts=attempts, share=percent(without[0]))
     if (other := other_nodes(log)) >= LEAST_OTHER:
         yield gap("kinds", share=percent(other), gpus=str(log.gpus_per_node))
     if events := log.strange_checks:
@@ -98,6 +101,16 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("no_nodes")
     if only_outages(log) and not all_nodes_known(log):
         yield gap("no_inventory")
+
+
+def without_gpus(log: FleetLog) -> tuple[float, int]:
+    """Attempts without GPUs in a log with some: their share of the node-days, and how many ran."""
+    [row] = log.rows(
+        f"""SELECT sum(CASE WHEN gpus > 0 THEN node_days ELSE 0 END) / sum(node_days) AS share,
+            sum(CASE WHEN gpus > 0 THEN 0 ELSE attempts END) AS n
+        FROM {log.tallies} WHERE ran AND node_days > 0"""
+    )
+    return (1 - row["share"], row["n"]) if log.has_gpus and row["n"] else (0.0, 0)
 
 
 def other_nodes(log: FleetLog) -> float:
