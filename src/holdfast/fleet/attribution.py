@@ -377,7 +377,8 @@ def blamed_nodes(log: FleetLog) -> str:
     The node that Slurm names (JSON `failed_node`, controller log, an outage that begins at the end of
     the attempt) takes it all; else the nodes with a HIGH check; else every node of the attempt.
 
-    Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count, stop_s, state, and
+    Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count (of the attempt, or of
+    the other component, that had the node), stop_s, state, and
     event_s: the HIGH check on the node nearest to the end, else the end: one event of a node may end
     many attempts, and not all at once.
     """
@@ -393,9 +394,12 @@ def blamed_nodes(log: FleetLog) -> str:
             UNION ALL SELECT key, node, 1 FROM signs WHERE place = 1
             UNION ALL SELECT key, node, 2 FROM {_failed_ends(log)}
         ), ranked AS (
-            SELECT levels.key, node, level, min(level) OVER (PARTITION BY levels.key) AS best,
-                node_count, stop_s, state
+            SELECT levels.key, levels.node, level, min(level) OVER (PARTITION BY levels.key) AS best,
+                coalesce(ends.node_count, failures.node_count) AS node_count, failures.stop_s,
+                failures.state
             FROM levels JOIN {infrastructure_failures(log)} AS failures ON levels.key = failures.key
+            LEFT JOIN {_failed_ends(log)} AS ends
+                ON levels.key = ends.key AND levels.node = ends.node
         )
         SELECT ranked.key, ranked.node, 1 / count(*) OVER (PARTITION BY ranked.key) AS blame,
             CASE level WHEN 0 THEN 'slurm' WHEN 1 THEN 'check' ELSE 'none' END AS evidence,
@@ -418,19 +422,34 @@ def _failed(log: FleetLog) -> str:
 
 def _requeued_by_node(log: FleetLog) -> str:
     """REQUEUED attempts that the failure of a node ended: key. A user or administrator ends others so."""
-    requeued = log.view(
-        "requeued", f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL"
-    )
-    named = _evident_nodes(
-        log, requeued, f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
-    )
-    return log.keep("requeued_by_node", f"SELECT DISTINCT key FROM ({named}) AS named")
+
+    def query() -> str:
+        requeued = log.view(
+            "requeued",
+            f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL",
+        )
+        each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
+        return f"SELECT DISTINCT key FROM ({_evident_nodes(log, requeued, each_node)}) AS named"
+
+    return log.keep("requeued_by_node", query)
 
 
 def _failed_ends(log: FleetLog) -> str:
-    """One row per (failed attempt, node): key, state, stop_s, node."""
+    """One row per (failed attempt, node): key, state, stop_s, node, node_count (of the attempt on it).
+
+    Components of a heterogeneous job that end together fail once: a node of any may have ended each.
+    """
+    parts = f"""(SELECT key, cluster, split_part(job_id, '+', 1) AS job, state, stop_s, node_count, nodes
+        FROM {_failed(log)} WHERE contains(job_id, '+'))"""
     return log.keep(
-        "failed_ends", f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
+        "failed_ends",
+        f"""SELECT key, state, stop_s, node, max(node_count) AS node_count FROM (
+            SELECT key, state, stop_s, node_count, unnest(nodes) AS node FROM {_failed(log)}
+            UNION ALL
+            SELECT own.key, own.state, own.stop_s, part.node_count, unnest(part.nodes)
+            FROM {parts} AS own JOIN {parts} AS part ON own.job = part.job
+                AND own.stop_s = part.stop_s AND own.cluster IS NOT DISTINCT FROM part.cluster
+        ) AS each_node GROUP BY key, state, stop_s, node""",
     )
 
 
@@ -483,21 +502,22 @@ def _unplanned_outages(log: FleetLog) -> str:
     drains it as the attempt ends. What a person plans is no failure, whoever requeues the jobs: a window
     (MAINT), and a drain for maintenance or of several nodes at once for a reason that is no check's.
     """
-    outages = log.table("node_outages")
-    reasons = {MAINTENANCE: [MAINTENANCE], UNKNOWN: [""]}
-    for row in log.rows(f"SELECT DISTINCT reason FROM {outages} WHERE reason <> ''"):
-        reasons.setdefault(log.taxonomy.symptom(row["reason"]), []).append(row["reason"])
-    return log.keep(
-        "unplanned_outages",
-        f"""SELECT node, start_s FROM (
-            SELECT node, start_s, state, coalesce(reason, '') AS why, count(*) OVER (
-                PARTITION BY cluster, reason, {bucket("start_s", SLURM_MATCH_S)}) AS at_once
-            FROM {outages} WHERE upper(state) NOT LIKE '%MAINT%'
-        ) AS outages
-        WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})')
-            OR NOT (why IN {literal(reasons[MAINTENANCE])}
-                OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})""",
-    )
+
+    def query() -> str:
+        outages = log.table("node_outages")
+        reasons = {MAINTENANCE: [MAINTENANCE], UNKNOWN: [""]}
+        for row in log.rows(f"SELECT DISTINCT reason FROM {outages} WHERE reason <> ''"):
+            reasons.setdefault(log.taxonomy.symptom(row["reason"]), []).append(row["reason"])
+        return f"""SELECT node, start_s FROM (
+                SELECT node, start_s, state, coalesce(reason, '') AS why, count(*) OVER (
+                    PARTITION BY cluster, reason, {bucket("start_s", SLURM_MATCH_S)}) AS at_once
+                FROM {outages} WHERE upper(state) NOT LIKE '%MAINT%'
+            ) AS outages
+            WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})')
+                OR NOT (why IN {literal(reasons[MAINTENANCE])}
+                    OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})"""
+
+    return log.keep("unplanned_outages", query)
 
 
 @dataclass(frozen=True)

@@ -87,41 +87,16 @@ def witnesses(log: FleetLog) -> str:
 # --- Which attempts are one incident ---------------------------------------------------------------
 
 
-def _blame(log: FleetLog) -> str:
-    """`blamed_nodes`; components of a job that end together fail once: each blames the nodes of all."""
-    blamed = blamed_nodes(log)
-    failures = infrastructure_failures(log)
-    parts = f"""SELECT key, cluster, split_part(job_id, '+', 1) AS job, stop_s
-        FROM {failures} WHERE contains(job_id, '+')"""
-    if not log.value(f"SELECT count(*) FROM ({parts}) AS parts"):
-        return blamed
-    return log.keep(
-        "blame_of_parts",
-        f"""WITH parts AS ({parts}), named AS (
-            SELECT cluster, job, parts.stop_s, node, min(event_s) AS event_s,
-                min(CASE evidence WHEN 'slurm' THEN 0 WHEN 'check' THEN 1 ELSE 2 END) AS level
-            FROM parts JOIN {blamed} AS blamed ON parts.key = blamed.key
-            GROUP BY cluster, job, parts.stop_s, node
-        ), best AS (
-            SELECT *, min(level) OVER (PARTITION BY cluster, job, stop_s) AS best FROM named
-        )
-        SELECT parts.key, node, event_s, 1 / count(*) OVER (PARTITION BY parts.key) AS blame
-        FROM parts JOIN best USING (cluster, job, stop_s) WHERE level = best
-        UNION ALL SELECT key, node, event_s, blame FROM {blamed} AS blamed
-        WHERE key NOT IN (SELECT key FROM parts)""",
-    )
-
-
 def _failures(log: FleetLog) -> str:
     """Failed attempts, a row per node that each may blame: alone, if it is the only one."""
     job = "split_part(split_part(failed.run, '_', 1), '+', 1)"  # Array tasks are of one
     failed = f"""SELECT failed.key, {"run" if log.assumptions.chain_by_name else job} AS job,
             coalesce(gpus, 0) AS gpus, label, failed.state, failed.stop_s,
-            failed.node_count, node, coalesce(event_s, failed.stop_s) AS event_s,
-            coalesce(blame = 1, FALSE) AS alone,
+            coalesce(blamed.node_count, failed.node_count) AS node_count, node,
+            coalesce(event_s, failed.stop_s) AS event_s, coalesce(blame = 1, FALSE) AS alone,
             failed.node_count * coalesce(runtime_s, 0) / {DAY_S} AS node_days
         FROM {infrastructure_failures(log)} AS failed
-        LEFT JOIN {_blame(log)} AS blamed ON failed.key = blamed.key
+        LEFT JOIN {blamed_nodes(log)} AS blamed ON failed.key = blamed.key
         WHERE failed.node_count > 0"""  # others have no exposure either
     if only_outages(log):
         failed = f"""SELECT row_number() OVER (ORDER BY stop_s, node) AS key, NULL AS job,
@@ -241,7 +216,10 @@ def _alike(log: FleetLog) -> str:
 
 
 def _loops(log: FleetLog) -> str:
-    """Jobs that fail more often than attempts of their size, and of all sizes, explain: job."""
+    """Jobs that fail more often than attempts of their size, and of all sizes, explain: job.
+
+    Attempts with GPUs are held against such alone, those without against the others.
+    """
     from scipy.special import betainc
 
     # The others are those without the job itself; a size that hardly anything else had tells nothing.
@@ -255,12 +233,14 @@ def _loops(log: FleetLog) -> str:
                 UNION ALL SELECT top, CAST(0 AS DOUBLE), n FROM own
             ) AS counted GROUP BY top
         ), held AS (
-            SELECT *, 0 AS least FROM (SELECT NULL AS top, sum(days) AS days, sum(n) AS n FROM sizes)
-            UNION ALL SELECT top, days, n, 2 FROM sizes
+            SELECT NULL AS top, top > 0 AS gpus, sum(days) AS days, sum(n) AS n, 0 AS least
+            FROM sizes GROUP BY 2
+            UNION ALL SELECT top, top > 0, days, n, 2 FROM sizes
         )
         SELECT job, CAST(own.n AS DOUBLE) AS n, CAST(held.n - own.n + 1 AS DOUBLE) AS others,
             least(own.days / held.days, CAST(1 AS DOUBLE)) AS share
-        FROM own JOIN held ON coalesce(held.top, own.top) = own.top AND held.days > least * own.days
+        FROM own JOIN held ON coalesce(held.top, own.top) = own.top AND gpus = (own.top > 0)
+            AND held.days > least * own.days
         WHERE own.n > 1 AND job IS NOT NULL AND held.days > 0"""
     )
     # Of all these failures, P(at least so many are the job's) by its share of the node-days
