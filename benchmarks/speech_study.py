@@ -45,7 +45,7 @@ HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "speech_study.json"
 VENV = HERE.parent / ".venv-sphinx"
 PEERS = ["pocketsphinx==5.1.0", "soundfile", "scipy"]
-ALPHAS, BETAS = (0.0, 0.5, 1.0, 2.0), (-4.0, -2.0, 0.0, 1.5, 3.0, 6.0)
+ALPHAS, BETAS = (0.0, 0.5, 1.0), (-2.0, 0.0, 1.5, 4.0)
 TUNED = 70
 """Strings of each speaker on which the weights are chosen; they share no recording with the others."""
 
