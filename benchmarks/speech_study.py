@@ -286,9 +286,7 @@ def main() -> None:
     seeds = f"{len(official)} seeds"
     limits = [
         limited(f"official split, greedy, mean of {seeds}", rate(official, "greedy"), "%", 3),
-        limited(
-            "official split, ten words, mean of three seeds", rate(official, "digits"), "%", 1.5
-        ),
+        limited(f"official split, ten words, mean of {seeds}", rate(official, "digits"), "%", 1.5),
         limited("speakers left out, greedy, mean of four", rate(ours, "greedy"), "%", 20),
         limited("speakers left out, ten words, mean of four", rate(ours, "digits"), "%", 20),
         {**limited("errors that augmentation saves on them", gain, "%", 20), "least": True},
