@@ -17,6 +17,7 @@ from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.plain import plain
 from holdfast.speech.recognize import hypotheses
+from holdfast.speech.recognize.alphabet import BLANK
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.recognize.features import log_features
 from holdfast.speech.recognize.subtitles import subtitles
@@ -189,15 +190,11 @@ def align(
     words = [each for each in Phonemizer(phonemes)(text) if each.source != "pause"]
     sound = read_audio(audio, aligner.features.rate)
     spoken = align_samples(aligner, sound.samples, words)
-    matches = None
-    score = fmean(each.score for each in spoken[0])
-    if score >= MATCHES or score < DIFFERS:
-        matches = score >= MATCHES
     path = None
     if form is not None:
         path = Path(output or Path(audio).with_suffix(f".{_SUFFIXES[form]}").name)
         _write(path, form, Path(audio).stem, sound.seconds, *spoken)
-    return Alignment(str(audio), sound.seconds, *spoken, matches, path, sound.notes)
+    return Alignment(str(audio), sound.seconds, *spoken, verdict(spoken[0]), path, sound.notes)
 
 
 _SUFFIXES = {"textgrid": "TextGrid", "ctm": "ctm"}
@@ -240,6 +237,12 @@ def align_samples(
     return found, phones
 
 
+def verdict(words: Sequence[AlignedWord]) -> bool | None:
+    """Whether the words are what is said; None: cannot tell."""
+    score = fmean(each.score for each in words)
+    return True if score >= MATCHES else False if score < DIFFERS else None
+
+
 def outputs_of(model: Aligner, samples: Array) -> Array:
     """Log probabilities of the network, float64 [T, L]."""
     features = log_features(samples, model.features)
@@ -252,15 +255,11 @@ def outputs_of(model: Aligner, samples: Array) -> Array:
 
 def _scores(log_probs: Array, path: AlignedPath) -> list[float]:
     """Probability of each boundary; a first phone, which has none, takes that of the next."""
-    scores: list[float | None] = []
+    scores = []
     for first, last, column in zip(path.first, path.last, path.columns, strict=True):
-        if column is None:
-            scores.append(0.0 if scores else None)
-            continue
         around = log_probs[max(0, first - _AROUND) : last + _AROUND + 1, column]
         scores.append(min(1.0, float(np.exp(around).sum())))
-    second = next((each for each in scores if each is not None), 0.0)
-    return [second if each is None else each for each in scores]
+    return scores if path.columns[0] != BLANK else [*scores[1:2], *scores[1:]] or [0.0]
 
 
 def _content(path: Path) -> str:
