@@ -1,4 +1,4 @@
-"""Speaking (Deep Voice, arXiv 1702.07825): phonemes of a text, their times in a recording, a trained voice."""
+"""Speaking (Deep Voice, arXiv 1702.07825): phonemes of a text, their times in a recording, a voice."""
 
 from __future__ import annotations
 
