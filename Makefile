@@ -32,10 +32,11 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-# Debian's packages come while Python's do, and most of their time is the network's: lint runs beside them.
+# Debian's packages come while Python's do, and most of their time is the network's. What takes one processor
+# runs beside what takes the other, or in the moments in which the tests wait: for a time limit, for the disk.
 test: ## everything that must hold: lint, types, contracts, documents, tests
-	$(MAKE) --no-print-directory -j3 .compiled .debian lint
-	$(MAKE) --no-print-directory -j2 .quick-tests .site
+	$(MAKE) --no-print-directory -j3 .bytecode .kernels .debian
+	$(MAKE) --no-print-directory -j3 lint .quick-tests .site
 
 test-full: $(VENV)/.full $(FLOWER)/.installed $(CLIENTS)/.installed .java .chromium .jpeg lint ## the same and the slow proofs (Spark, Ray, Flower, large logs)
 	$(PYTEST) -m "full or not full" < /dev/null
@@ -44,9 +45,12 @@ test-full: $(VENV)/.full $(FLOWER)/.installed $(CLIENTS)/.installed .java .chrom
 .quick-tests:
 	$(PYTEST) < /dev/null
 
-.PHONY: .compiled
-.compiled: $(VENV)/.test  # bytecode and the simulator's kernel, once: else each worker of the tests compiles them
+# Both are made once: else each worker of the tests compiles them.
+.PHONY: .bytecode .kernels
+.bytecode: $(VENV)/.test
 	$(BIN)/pytest --collect-only -n 0 > /dev/null || true
+
+.kernels: $(VENV)/.test
 	$(BIN)/python -c "from holdfast.fleet.simulation.engine import warm_up; warm_up()"
 
 .site:

@@ -528,3 +528,22 @@ def test_another_zone_is_refused_in_every_format(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         assert refusal(written(tmp_path, name, text), zone="PJM").code == "no-match"
+
+
+def test_a_market_that_changes_from_hours_to_quarters_keeps_its_hours(tmp_path: Path) -> None:
+    start = datetime(2024, 3, 1, tzinfo=UTC)
+    hours, quarters = [10.0, 20, 30, 40], [1.0, 2, 3, 4, 5, 6, 7, 8] * 6
+    times = [start + timedelta(hours=n) for n in range(4)]
+    times += [start + timedelta(hours=4, minutes=15 * n) for n in range(len(quarters))]
+    rows = [
+        f"{t.isoformat()},{v},EUR/MWh,price\n" for t, v in zip(times, hours + quarters, strict=True)
+    ]
+    head = "timestamp,value,unit,kind\n"
+    expected = hours + [2.5, 6.5] * 6
+    found = read_signal(written(tmp_path, "both.csv", head + "".join(rows)))
+    assert found.values.tolist() == expected
+    later = read_signal(written(tmp_path, "last.csv", head + "".join(rows[::-1])))
+    assert later.values.tolist() == expected
+    # One quarter alone says nothing of its hour, wherever it stands.
+    alone = read_signal(written(tmp_path, "hole.csv", head + "".join(rows[:9] + rows[12:])))
+    np.testing.assert_array_equal(alone.values, [*expected[:5], np.nan, *expected[6:]])

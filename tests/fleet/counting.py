@@ -72,7 +72,7 @@ def incidents_by_loops(log: Log) -> list[set[Attempt]]:
 
 
 def node_use(
-    log: Log, since: int = 0, min_gpus: int = 0
+    log: Log, since: int = 0, min_gpus: int = -1
 ) -> dict[tuple[str, int], list[tuple[int, int]]]:
     """(node, GPUs of the largest job on it) -> spans, each moment of a node once.
 
@@ -81,7 +81,7 @@ def node_use(
     held, found = defaultdict(list), defaultdict(list)
     most = max(log.nodes.values(), default=0)
     for a in log.attempts:
-        if a.start is None or a.stop <= since or (min_gpus and a.gpu_count <= min_gpus):
+        if a.start is None or a.stop <= since or a.gpu_count <= min_gpus:
             continue
         for node in a.nodes:
             span = max(a.stop - a.ran_s, since), a.stop
@@ -98,7 +98,7 @@ def node_use(
     return dict(found)
 
 
-def node_days(log: Log, since: int = 0, min_gpus: int = 0) -> Counter[tuple[str, int]]:
+def node_days(log: Log, since: int = 0, min_gpus: int = -1) -> Counter[tuple[str, int]]:
     """(node, GPUs of the largest job on it) -> node-days."""
     days: Counter[tuple[str, int]] = Counter()
     for place, spans in node_use(log, since, min_gpus).items():

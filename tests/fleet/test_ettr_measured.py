@@ -95,8 +95,10 @@ def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
     long_runs = [run for run in runs.values() if sum(a.ran_s for a in run) >= 3000]
     high = [run for run in long_runs if run[0].qos == "high"]
     by_size: dict[int, list[float]] = defaultdict(list)
+    started: dict[int, list[float]] = defaultdict(list)
     for run in high:
         productive = wall = 0.0
+        waits: list[tuple[int, int]] = []
         for a in run:
             assert a.start is not None
             rest = max(a.ran_s - 100, 0)
@@ -105,15 +107,18 @@ def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
             saves = save and a.identity in preempted - failed
             lost = min(a.ran_s, 450) if cut and not saves else 0
             productive += max(rest - writes * 100 - lost, 0)
-            wall += a.ran_s + max(a.start - a.waits_from, 0)
-        top = max(size_of(a)[1] for a in run)
-        by_size[top].append(productive / wall)
+            waits.append((a.start, max(a.start - a.waits_from, 0)))
+            wall += a.ran_s + waits[-1][1]
+        if top := max(size_of(a)[1] for a in run):  # 0 without GPUs, of another kind
+            by_size[top].append(productive / wall)
+            started[top].append(productive / (wall - min(waits)[1]))
     found = fleet.measured_ettr(log).by_size.to_pylist()
     assert [row["gpus_max"] for row in found] == sorted(by_size)
     for row in found:
         values = by_size[row["gpus_max"]]
         assert row["runs"] == len(values)
         assert row["ettr"] == pytest.approx(sum(values) / len(values))
+        assert row["started"] == pytest.approx(sum(started[row["gpus_max"]]) / len(values))
         assert 0 <= row["lo"] <= row["ettr"] <= row["hi"] <= 1
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet.formats import detect, sacct_json, sacct_text
 from holdfast.fleet.formats.batch import ReadOptions
@@ -143,6 +144,29 @@ def test_array_and_heterogeneous_ids(tmp_path: Path) -> None:
     ]  # fmt: skip
     rows = attempts(write(tmp_path, jobs))
     assert [row["job_id"] for row in rows] == ["5_0", "5_[4-9%2]", "6+1"]
+
+
+def test_a_start_that_never_came(tmp_path: Path) -> None:
+    """slurmrestd 25.11 gives NO_VAL as the start of a job that was cancelled while it waited."""
+    at = 1_762_796_066
+    time = {"start": 4_294_967_294, "end": at, "eligible": at, "submission": at, "elapsed": 0}
+    (row,) = attempts(
+        write(
+            tmp_path,
+            [
+                job(
+                    state={"current": ["CANCELLED"]},
+                    time=time,
+                    nodes="None assigned",
+                    failed_node="",
+                )
+            ],
+        )
+    )
+    assert (row["state"], row["start_s"], row["ran"]) == ("CANCELLED", None, False)
+    assert row["submit_s"] == at
+    store = fleet.ingest([tmp_path / "sacct.json"], tmp_path / "store")
+    assert (store.attempts, store.rejected) == (1, 0)
 
 
 def test_jobs_without_number_or_state_are_rejects(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_bins_by_loops(random_fleet: RandomFleet, min_gpus: int) -> None:
     for ended in incidents_by_loops(rows):
         first = min(a.stop for a in ended)
         labels = {label_of[a] for a in ended} - {"unattributed"} or {"unattributed"}
-        if min_gpus == 0 or max(a.gpu_count for a in ended) > min_gpus:
+        if max(a.gpu_count for a in ended) > min_gpus:
             (low,) = (low for low, high in bins if low <= first < high)
             failed[low, labels.pop() if len(labels) == 1 else "several"] += 1
     frame, unit = rate_over_time(log, min_gpus)
@@ -68,7 +68,7 @@ def test_the_window_cuts_the_first_bin(tmp_path: Path) -> None:
     log = rows.open(tmp_path, since="2026-01-05T05:33:20")
     bins = bins_of(log)
     assert min(bins)[0] <= since < min(bins)[1]
-    assert sum(bins.values()) == pytest.approx(node_days_of(rows, since).total())
+    assert sum(bins.values()) == pytest.approx(node_days_of(rows, since, 0).total())
 
 
 def test_a_resized_job_counts_once(tmp_path: Path) -> None:

@@ -237,3 +237,29 @@ def test_nothing_ran_in_the_window(tmp_path: Path) -> None:
     after = fleet.open(log.open(tmp_path).store, since="2090-01-01")
     assert fleet.goodput(after).to_dict()["verdict"] == "unknown"
     assert fleet.lemons(after).to_dict()["verdict"] == "unknown"
+
+
+EVERY_DAY = [(DAY * d + 60, node) for node in names(10) for d in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("result", "where", "named"),
+    [
+        ("fail", EVERY_DAY, "check iblink"),
+        ("nominal", EVERY_DAY, "nominal"),
+        ("", EVERY_DAY, "check iblink"),  # "result": null of a healthy run is no outcome either
+        ("nominal", EVERY_DAY[:5], "nominal"),
+        ("ok", EVERY_DAY, None),
+        ("fail", [each for each in EVERY_DAY if each[0] < 2 * DAY], None),  # a file system is down
+        ("fail", [each for each in EVERY_DAY if each[1] == "n003"], None),  # a node that is bad
+        ("not ok", EVERY_DAY[:5], None),
+    ],
+)
+def test_an_outcome_that_may_be_misread_is_a_doubt(
+    tmp_path: Path, result: str, where: list[tuple[int, str]], named: str | None
+) -> None:
+    checks = [Check(time, node, "check iblink", result=result) for time, node in where]
+    log = Log(busy(["FAILED"]), checks).open(tmp_path)
+    said = [each.text for each in fleet.mttf(log).unknowns() if each.doubt]
+    assert any("outcome" in text for text in said) == (named is not None)
+    assert named is None or any(named in text for text in said)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from holdfast.automata.semirings import LOG, TROPICAL
+from holdfast.kernels import kernel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -42,9 +43,7 @@ class Kernel:
     def dispatcher(self) -> Any:
         """What Numba made of the function."""
         _watch_compiler()
-        from numba import njit
-
-        return njit(cache=True, nogil=True)(self.function)
+        return kernel(nogil=True)(self.function)
 
     @property
     def _numba_type_(self) -> Any:

@@ -139,8 +139,7 @@ class Records:
     def numbers(self, name: str) -> list[float]:
         """The cells of a column as numbers; NaN where one is empty."""
         found = []
-        for place, cells in self.rows:
-            text = cells[name]
+        for place, text in zip(self.places, self.column(name), strict=True):
             try:
                 found.append(np.nan if text in NO_VALUE else float(text.replace(",", "")))
             except ValueError:
@@ -167,14 +166,11 @@ class Records:
         return cells[0]
 
 
-def read_records(
-    path: Path, text: str | None = None, *, zones: Sequence[str] = (), zone: str = ""
-) -> Records:
+def read_records(path: Path, *, zones: Sequence[str] = (), zone: str = "") -> Records:
     """The rows of a CSV file, plain or compressed, or of the JSON of an API.
 
     Args:
         path: the file.
-        text: its content, if it was read.
         zones: columns of grid zones, in lower case: only rows of one zone are kept, by the first.
         zone: which; it may be left out where the file has one.
 
@@ -182,7 +178,8 @@ def read_records(
         InputError: ``damaged`` for a row of another length, with the line; ``empty-input``; ``no-match``
             and ``conflict`` for the zone.
     """
-    text = read_text(path) if text is None else text
+    with open_source(path) as source:
+        text = source.read().decode("utf-8-sig", errors="replace")
     rows = _json_rows(path, text) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text)
     _, header = next(rows, ("", []))
     found = Records(path, [" ".join(name.split()) for name in header], [])
@@ -234,8 +231,7 @@ def _by_type(records: Records) -> Records:
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
     """Place and cells of every row, whatever ends its lines."""
     header = re.sub(r'"[^"]*"', "", text.partition("\n")[0])  # such as "BZN|DE-LU"
-    bars = "|" in header
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter="|" if bars else ",")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter="|" if "|" in header else ",")
     try:
         for row in rows:
             yield f"line {rows.line_num}", row
@@ -273,12 +269,6 @@ def _flat(row: Mapping[str, Any], above: str = "") -> dict[str, str]:
         elif not isinstance(value, list):
             found[above + name] = "" if value is None else str(value)
     return found
-
-
-def read_text(path: Path) -> str:
-    """The text of a file, plain or compressed."""
-    with open_source(path) as source:
-        return source.read().decode("utf-8-sig", errors="replace")
 
 
 def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: str = "") -> Signal:
@@ -322,40 +312,44 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
     times = _times(records, layout, facts["clock"] or timezone)
     for n in _again(times)[:1]:
         raise refused("duplicate time", "duplicate", path, records.places[n], utc(times[n]))
-    step_s = layout.step_s
+    most_s = layout.step_s
     if layout.step and layout.step in records.columns:
-        stated = np.nan_to_num(records.numbers(layout.step)[0], nan=HOUR_S)
-        if not 1 <= stated <= DAY_S:
-            problem, expected = "not a span of time", f"seconds, from 1 to {DAY_S}"
-            raise refused(problem, "invalid-value", path, layout.step, f"{stated:g}", expected)
-        step_s = int(stated)
-    if len(times) > 1:  # samples of five minutes are averaged
-        step_s = min(step_s, int(np.bincount(np.diff(np.sort(times))).argmax()))
-    hourly, start = _hourly(times, values, step_s)
+        longest = np.nan_to_num(np.fmax.reduce(records.numbers(layout.step)), nan=most_s)
+        if not 1 <= longest <= DAY_S:
+            expected = f"seconds, from 1 to {DAY_S}"
+            raise refused(
+                "not a span of time", "invalid-value", path, layout.step, f"{longest:g}", expected
+            )
+        most_s = int(longest)
+    order = np.argsort(times)
+    hourly, start = _hourly(times[order], values[order], most_s)
     kind = KINDS[facts["kind"]]
     factor, unit = _standard(path, facts["unit"], kind)
     typed = (kind, facts["zone"] or zone, unit, facts["basis"], facts["scope"])
     return Signal(hourly * factor, start, *typed, str(path), tuple(notes))
 
 
-def _hourly(times: IntArray, values: FloatArray, step_s: int) -> tuple[FloatArray, int]:
+def _hourly(times: IntArray, values: FloatArray, most_s: int) -> tuple[FloatArray, int]:
     """Means of full hours of UTC, and the start of the first.
 
-    Samples count in each hour by the seconds that they have in it: some zones are half hours off.
+    Samples count in each hour by the seconds that they have in it: some zones are half hours off, and
+    markets change from hours to quarters within a file. Two equal gaps show a sample's own step; beside
+    a hole the shortest counts, the file's usual step included.
     """
-    start = int(times.min()) // HOUR_S * HOUR_S
-    hours = int(times.max() + step_s - 1 - start) // HOUR_S + 1
-    pieces = -(-step_s // HOUR_S)  # of a longer sample, each within two hours
-    step_s //= pieces
-    times = np.add.outer(times, step_s * np.arange(pieces)).ravel()
-    values = np.repeat(values, pieces)
-    filled = ~np.isnan(values)
-    moments = times[filled] - start
-    own = np.minimum(step_s, HOUR_S - moments % HOUR_S)  # seconds in the hour of the start
-    weights = np.r_[own, step_s - own]
-    slots = np.minimum(np.r_[moments // HOUR_S, moments // HOUR_S + 1], hours - 1)
-    seconds = np.bincount(slots, weights, hours)
-    totals = np.bincount(slots, weights * np.tile(values[filled], 2), hours)
+    gaps = np.diff(times, prepend=times[0] - most_s, append=times[-1] + most_s)
+    least = np.minimum(gaps[:-1], gaps[1:])
+    usual = np.bincount(gaps).argmax()
+    steps = np.where(gaps[:-1] == gaps[1:], least, np.minimum(least, usual))
+    ends = times + np.minimum(steps, most_s)
+    start = int(times[0]) // HOUR_S * HOUR_S
+    hours = -((start - ends[-1]) // HOUR_S)  # the last is a full one, too
+    cuts = np.unique(np.r_[times, ends, start + HOUR_S * np.arange(1, hours)])
+    begins, spans = cuts[:-1], np.diff(cuts)  # each within one hour, and in one sample or in none
+    sample = np.searchsorted(times, begins, "right") - 1
+    within = (begins < ends[sample]) & ~np.isnan(values[sample])
+    slots = (begins[within] - start) // HOUR_S
+    seconds = np.bincount(slots, spans[within], hours)
+    totals = np.bincount(slots, (spans * values[sample])[within], hours)
     # An hour of which less than half is known has no value.
     return np.where(seconds >= HOUR_S / 2, totals / np.maximum(seconds, 1), np.nan), start
 
@@ -380,8 +374,9 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
             values = np.where(np.isnan(values), others, values)
             notes += [f"{counted(filled, 'value')} of {name}, not {names[0]}."] if filled else []
         # A price has its unit in the name of its column, such as [EUR/MWh].
-        said = re.findall(r"[\[(]([^/()[\]]+/\w+)[\])]", names[0])
-        facts["unit"] = facts["unit"] or "".join(said)
+        facts["unit"] = facts["unit"] or "".join(
+            re.findall(r"[\[(]([^/()[\]]+/\w+)[\])]", names[0])
+        )
     for name in _matching(records.columns, ESTIMATED):
         rows = sum(cell.lower() == "true" for cell in records.column(name))
         notes += [f"{counted(rows, 'value')} estimated by {layout.name}."] if rows else []
@@ -399,8 +394,8 @@ def _mixed(records: Records, layout: Layout) -> tuple[FloatArray, list[str]]:
                 adjusted = np.array(records.numbers(better))
                 mw = np.where(np.isnan(adjusted), mw, adjusted)
         if fuel not in layout.fuels:
-            problem, expected = "unknown fuel", ", ".join(layout.fuels)
-            raise refused(problem, "unknown-name", records.path, column, fuel, expected)
+            expected = ", ".join(layout.fuels)
+            raise refused("unknown fuel", "unknown-name", records.path, column, fuel, expected)
         by_fuel[fuel] = mw
     for whole, split in layout.split.items():  # a row with both counts once
         for fuel in set(by_fuel) if whole in by_fuel else ():
@@ -430,7 +425,7 @@ def _summed(columns: Sequence[FloatArray]) -> FloatArray:
 
 def _times(records: Records, layout: Layout, timezone: str) -> IntArray:
     """Seconds since 1970 at which the samples start."""
-    [column, *_] = _matching(records.columns, layout.time)
+    column = _matching(records.columns, layout.time)[0]
     cells = records.column(column)
     said = (column + cells[0]).lower()
     clock = next((zone for text, zone in CLOCKS.items() if text in said), timezone)

@@ -130,6 +130,7 @@ class Analysis:
                 FROM (SELECT * FROM {failed_runs(self.log)} WHERE ran AND attempt > 1) AS again
                 JOIN (
                     SELECT run, stop_s AS failed_s FROM {infrastructure_failures(self.log)}
+                    WHERE {self.log.alike}
                 ) AS failed USING (run)
                 WHERE start_s >= failed_s
                 QUALIFY row_number() OVER (PARTITION BY run, failed_s ORDER BY start_s, key) = 1
@@ -140,7 +141,12 @@ class Analysis:
     @cached_property
     def largest_job_nodes(self) -> int:
         """Nodes of the largest attempt that ran."""
-        return self.log.value(f"SELECT max(node_count) FROM {self.log.tallies} WHERE ran") or 0
+        return (
+            self.log.value(
+                f"SELECT max(node_count) FROM {self.log.tallies} WHERE ran AND {self.log.alike}"
+            )
+            or 0
+        )
 
     @cached_property
     def expected_ettr(self) -> float | None:
@@ -170,9 +176,7 @@ class Analysis:
         if self.expected_ettr is None:
             return []
         base = self.ettr_setting
-        bad = set(self.lemons.lemons)
-        rows = (row for row in self.lemons.nodes.to_pylist() if row["node"] in bad)
-        left = 1 + sum(row["fleet_rate_change"] for row in rows)  # of the failure rate
+        left = 1 - self.lemons.share_avoided(self.log.has_gpus)  # of the failure rate
         more_often = 1.0 if base["write_s"] else 0.5
         levers = [
             Lever(text, expected_ettr(**{**base, name: base[name] * factor}))

@@ -92,7 +92,7 @@ class Size:
     """The attempts that the failure rate counts.
 
     Args:
-        min_gpus: Only attempts with more GPUs than this count for the failure rate (0: all).
+        min_gpus: Only attempts with more GPUs than this count for the failure rate (0: all that have any).
     """
 
     min_gpus: Count = Assumptions.min_gpus

@@ -28,7 +28,7 @@ from holdfast.fleet.incidents import incidents
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
 from holdfast.fleet.moments import minute
-from holdfast.fleet.node_time import larger_than, node_time
+from holdfast.fleet.node_time import node_time, threshold
 from holdfast.fleet.outage_log import outage_failures
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
@@ -242,8 +242,8 @@ def mttf(
 
     Args:
         log: a store or an open log.
-        min_gpus: count attempts with more GPUs than this; 0: all; None: the assumption's, whose
-            default of 128 becomes 0 where nothing larger ran.
+        min_gpus: count attempts with more GPUs than this (0 in a log without GPUs: all); None: the
+            assumption's, whose default of 128 becomes 0 where nothing larger ran.
         project: job sizes in GPUs.
 
     Returns:
@@ -253,7 +253,7 @@ def mttf(
         InputError: if nothing of that size ran.
     """
     log = open_log(log)
-    threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
+    above = log.assumptions.min_gpus if min_gpus is None else min_gpus
     if outage_log.only_outages(log):
         known = outage_log.all_nodes_known(log)
         return Mttf(
@@ -266,15 +266,15 @@ def mttf(
             log,
             known,
         )
-    sizes = counts_by_size(log, threshold)
-    usual = min_gpus is None and threshold == Assumptions.min_gpus
+    sizes = counts_by_size(log, above)
+    usual = min_gpus is None and above == Assumptions.min_gpus
     if usual and not any(row["node_days"] for row in sizes):
-        threshold = 0
-        sizes = counts_by_size(log, threshold)
+        above = 0
+        sizes = counts_by_size(log, above)
     if not any(row["node_days"] for row in sizes):
         path = log.store.path
         ran = log.value(f"SELECT count(*) FROM {log.executions}")
-        if any(row["failures"] for row in sizes) or (ran and not threshold):
+        if any(row["failures"] for row in sizes) or (ran and not above):
             raise InputError(
                 "there are no node-days to set failures against",
                 code="missing-column",
@@ -291,7 +291,7 @@ def mttf(
             )
         largest = log.value(f"SELECT max(gpus) FROM {log.tallies} WHERE ran") or 0
         raise InputError(
-            f"no attempt with more than {threshold:,} GPUs ran",
+            f"no attempt with more than {above:,} GPUs ran",
             code="no-data",
             path=path,
             found=f"at most {largest:,} GPUs",
@@ -299,12 +299,11 @@ def mttf(
         )
     names = ("gpus_min", "gpus_max", "failures", "node_days", "clusters")
     columns = [[row[name] for row in sizes] for name in names]
-    model = FailureModel().fit(
-        sum(columns[2]), sum(columns[3]), clusters(log, larger_than(threshold))
-    )
+    mine = f"gpus > {threshold(log, above)}"
+    model = FailureModel().fit(sum(columns[2]), sum(columns[3]), clusters(log, mine))
     model.fit_buckets(*columns)
     ended = sum(row["attempts"] for row in sizes)
-    return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts", ended, log)
+    return Mttf(model, above, log.gpus_per_node, tuple(project), "attempts", ended, log)
 
 
 def _of_outages(log: FleetLog) -> FailureModel:
@@ -342,18 +341,19 @@ def clusters(log: FleetLog, where: str = "TRUE") -> FloatArray:
 
 
 def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
-    """Incidents and node-days by size of the largest job.
+    """Incidents and node-days by size of the largest job, of jobs above one (`node_time.threshold`).
 
     Returns:
         gpus_min, gpus_max, failures, attempts (that they ended), clusters (incidents of each, array),
         node_days; the smallest size first.
     """
-    days = node_time(log, min_gpus).by_size
+    above = threshold(log, min_gpus)
+    days = node_time(log, above).by_size
     counted = log.rows(
         f"""SELECT gpus_max, sum(n) AS failures, sum(attempts) AS attempts, array_agg(n) AS clusters
         FROM (
             SELECT {bucket_top()} AS gpus_max, count(*) AS n, sum(attempts) AS attempts
-            FROM {incidents(log)} WHERE {larger_than(min_gpus)} GROUP BY 1, cluster ORDER BY n
+            FROM {incidents(log)} WHERE gpus > {above} GROUP BY 1, cluster ORDER BY n
         ) AS of_clusters GROUP BY gpus_max"""
     )
     none = {"failures": 0, "attempts": 0, "clusters": []}
@@ -363,7 +363,7 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
     return [
         {
             **row,
-            "gpus_min": max(bucket_bottom(top), min_gpus + 1) if min_gpus else bucket_bottom(top),
+            "gpus_min": max(bucket_bottom(top), above + 1),
             "gpus_max": top,
             "node_days": max(days.get(top, 0.0), row["failures"] * shortest),
         }

@@ -7,6 +7,7 @@ nothing about failures, and no answer may turn its silence into an all-clear.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from holdfast.fleet.attribution import (
     infrastructure_failures,
     ranked_causes,
 )
-from holdfast.fleet.log import CHANCE, DAY_S, KNOWABLE, FleetLog, once
+from holdfast.fleet.formats.fields import STRANGE
+from holdfast.fleet.log import CHANCE, DAY_S, KNOWABLE, FleetLog, bucket, once
 from holdfast.fleet.moments import minute
 from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_failures
 from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER
@@ -35,6 +37,8 @@ SLURM = (
 # Of the jobs of a fleet at most this share completes, or does not (published fleets: 40 to 70 %) ...
 MOST_ALIKE = 0.9
 MOST_OF_ONE = 0.5  # ... and at most this share ends in one other state
+# A check that fails on so many nodes, nearly all, in nearly each of so many parts of a log
+FEWEST_NODES, PARTS = 3, 10
 LEAST_OTHER = 0.1  # Share of the GPU time from which nodes of two sizes are named
 LEAST_IN_USE = (
     0.8  # Share of its time that a node is in use in a log from which next to nothing is missing
@@ -88,6 +92,14 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     ):
         if n:
             yield gap(kind, attempts=counted(n, what), gpus=str(log.gpus_per_node))
+    if (without := without_gpus(log))[0] >= LEAST_OTHER:
+        attempts = counted(without[1], "attempt")
+        yield gap("without_gpus", attempts=attempts, share=percent(without[0]))
+    if constant := constant_checks(log):
+        yield gap("constant", checks=listed(constant, 3))
+    if strange := strange_outcomes(log):
+        events = counted(sum(strange.values()), "health event")
+        yield gap("strange_outcomes", events=events, words=listed([*strange], 3))
     if (other := other_nodes(log)) >= LEAST_OTHER:
         yield gap("kinds", share=percent(other), gpus=str(log.gpus_per_node))
     if events := log.strange_checks:
@@ -98,6 +110,42 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("no_nodes")
     if only_outages(log) and not all_nodes_known(log):
         yield gap("no_inventory")
+
+
+def without_gpus(log: FleetLog) -> tuple[float, int]:
+    """Attempts without GPUs in a log with some: their share of the node-days, and how many ran."""
+    [row] = log.rows(
+        f"""SELECT sum(CASE WHEN gpus > 0 THEN node_days ELSE 0 END) / sum(node_days) AS share,
+            sum(CASE WHEN gpus > 0 THEN 0 ELSE attempts END) AS n
+        FROM {log.tallies} WHERE ran AND node_days > 0"""
+    )
+    return (1 - row["share"], row["n"]) if log.has_gpus and row["n"] else (0.0, 0)
+
+
+def constant_checks(log: FleetLog) -> list[str]:
+    """Checks that failed on nearly every node all through the log: their outcome is misread."""
+    log = log.whole
+    part_s = max(log.end_s - log.begin_s, 1.0) / PARTS
+    rows = log.rows(
+        f"""SELECT "check" FROM (
+            SELECT DISTINCT "check", node, {bucket(f"time_s - {log.begin_s}", part_s)} AS part
+            FROM {log.table("health")} WHERE result = 'fail' AND lower("check") <> 'ticket'
+        ) AS failed WHERE part BETWEEN 0 AND {PARTS - 1}
+        GROUP BY "check" HAVING count(DISTINCT node) >= {FEWEST_NODES}
+            AND count(*) >= {MOST_ALIKE * PARTS} * (SELECT count(*) FROM {log.table("nodes")})
+        ORDER BY 1"""
+    )
+    return [row["check"] for row in rows]
+
+
+def strange_outcomes(log: FleetLog) -> dict[str, int]:
+    """Outcomes of health events that are no known word, and how often."""
+    found = Counter()
+    for source in log.store.facts["sources"]:
+        for name, n in source.get("facts", {}).items():
+            if name.startswith(STRANGE):
+                found[name.removeprefix(STRANGE)] += n
+    return found
 
 
 def other_nodes(log: FleetLog) -> float:

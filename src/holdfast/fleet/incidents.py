@@ -241,7 +241,10 @@ def _alike(log: FleetLog) -> str:
 
 
 def _loops(log: FleetLog) -> str:
-    """Jobs that fail more often than attempts of their size, and of all sizes, explain: job."""
+    """Jobs that fail more often than attempts of their size, and of all sizes, explain: job.
+
+    Attempts with GPUs are held against such alone, those without against the others.
+    """
     from scipy.special import betainc
 
     # The others are those without the job itself; a size that hardly anything else had tells nothing.
@@ -255,12 +258,14 @@ def _loops(log: FleetLog) -> str:
                 UNION ALL SELECT top, CAST(0 AS DOUBLE), n FROM own
             ) AS counted GROUP BY top
         ), held AS (
-            SELECT *, 0 AS least FROM (SELECT NULL AS top, sum(days) AS days, sum(n) AS n FROM sizes)
-            UNION ALL SELECT top, days, n, 2 FROM sizes
+            SELECT NULL AS top, top > 0 AS gpus, sum(days) AS days, sum(n) AS n, 0 AS least
+            FROM sizes GROUP BY 2
+            UNION ALL SELECT top, top > 0, days, n, 2 FROM sizes
         )
         SELECT job, CAST(own.n AS DOUBLE) AS n, CAST(held.n - own.n + 1 AS DOUBLE) AS others,
             least(own.days / held.days, CAST(1 AS DOUBLE)) AS share
-        FROM own JOIN held ON coalesce(held.top, own.top) = own.top AND held.days > least * own.days
+        FROM own JOIN held ON coalesce(held.top, own.top) = own.top AND gpus = (own.top > 0)
+            AND held.days > least * own.days
         WHERE own.n > 1 AND job IS NOT NULL AND held.days > 0"""
     )
     # Of all these failures, P(at least so many are the job's) by its share of the node-days

@@ -39,6 +39,7 @@ SIGNALS = (
 # The paper does not print its thresholds: a lemon exceeds this quantile of the fleet in so many signals.
 QUANTILE = 0.99
 SIGNALS_NEEDED = 2
+LEAST_BLAME = 0.5  # Of a kind of nodes without a failure: their rate is low, not zero
 
 
 class LemonDetector:
@@ -48,11 +49,13 @@ class LemonDetector:
         alpha: false discovery rate of `lemons_`.
 
     Attributes:
-        nodes_: one row per node, highest shrunk rate first. Columns: node, node_days, failures (blame),
-            expected_failures, p_value, q_value, shrunk_rate, shrunk_rate_low, shrunk_rate_high (95 %
-            credible) and raw_rate, all rates per 1,000 node-days, failures_avoided_per_month (by
-            running its work on average nodes), fleet_rate_change (relative, negative is
-            better), rule_signals (signals above threshold), and the signals given.
+        nodes_: one row per node, highest shrunk rate first. Columns: node, kind, node_days,
+            failures (blame), expected_failures, p_value, q_value, shrunk_rate,
+            shrunk_rate_low, shrunk_rate_high (95 % credible), raw_rate and usual_rate (of all nodes of
+            its kind), all rates per 1,000 node-days,
+            failures_avoided_per_month (by running its work on average nodes of its kind),
+            fleet_rate_change (relative, negative is better), rule_signals (signals above threshold),
+            and the signals given.
         lemons_: names of nodes with q < alpha, in the order of `nodes_`, without the confounded and
             without those that one job alone blames.
         not_separable_: groups of nodes with q < alpha that failed in the same attempts. At least one
@@ -81,6 +84,7 @@ class LemonDetector:
         *,
         known_failures: npt.ArrayLike | None = None,
         exposure: BlameExposure | None = None,
+        kinds: npt.ArrayLike | None = None,
         jobs: npt.ArrayLike | None = None,
         signals: Mapping[str, npt.ArrayLike] | None = None,
         p_values_without: Callable[[str], FloatArray] | None = None,
@@ -99,6 +103,7 @@ class LemonDetector:
                 attempt on this node alone), 1/n for each other failure of an n-node attempt.
             known_failures: how many of them have blame 1.
             exposure: node-days and failures by size of attempt.
+            kinds: a number for each kind of node, such as its GPUs: nodes are held against their like.
             jobs: different jobs among them: one may fail by itself, on whatever node. Not given: each
                 failure is of another.
             signals: any of the seven `SIGNALS`.
@@ -130,27 +135,39 @@ class LemonDetector:
         total_days = float(days.sum())
         fleet = total_blame / total_days if total_days > 0 else 0.0
         self.fleet_rate_per_1000_node_days_ = 1000 * fleet
+        # A day of a node whose kind fails twice as often as the fleet counts as two.
+        usual = np.ones(names.size)
+        of_kind = usual if kinds is None else _column("kinds", kinds, names.size)
+        for kind in np.unique(of_kind):
+            mine = of_kind == kind
+            if fleet and (used := float(days[mine].sum())):
+                usual[mine] = (float(blame[mine].sum()) or LEAST_BLAME) / used / fleet
+        held = days * usual
         scale = 1.0 if exposure is None else exposure.blame_scale
-        self.prior_ = gamma_prior(blame / scale, days / scale)
-        shrunk, low, high = shrink(blame / scale, days / scale, self.prior_)
+        self.prior_ = gamma_prior(blame / scale, held / scale)
+        rates = shrink(blame / scale, held / scale, self.prior_)
         q_value = np.ones(days.shape)
         q_value[days > 0] = benjamini_hochberg(p_value[days > 0])
         # Pulling a node hands its work to the others, which fail at their own shrunk rate.
-        left_days = total_days - days
-        left = (shrunk * days).sum() - shrunk * days
+        failing = rates[0] * held  # failures over the window
+        left_days = held.sum() - held
+        left = failing.sum() - failing
         others = np.where(left_days > 0, left / np.where(left_days > 0, left_days, 1.0), fleet)
-        avoided = (shrunk - others) * days  # failures over the window
+        avoided = failing - others * held
+        shrunk, low, high = (1000 * usual * rate for rate in rates)
         above, self.thresholds_, self.missing_signals_ = self._signals_above(signals, names.size)
         table = {
             "node": names.astype(str),
+            "kind": of_kind,
             "node_days": days,
             "failures": blame,
             "expected_failures": expected,
             "p_value": p_value,
             "q_value": q_value,
-            "shrunk_rate": 1000 * shrunk,
-            "shrunk_rate_low": 1000 * low,
-            "shrunk_rate_high": 1000 * high,
+            "shrunk_rate": shrunk,
+            "shrunk_rate_low": low,
+            "shrunk_rate_high": high,
+            "usual_rate": 1000 * fleet * usual,
             "raw_rate": 1000 * np.divide(blame, days, out=np.zeros(days.shape), where=days > 0),
             "failures_avoided_per_month": avoided * DAYS_PER_MONTH / window_days,
             "fleet_rate_change": -avoided / total_blame if total_blame > 0 else 0 * avoided,
@@ -177,7 +194,8 @@ class LemonDetector:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
         details = {*SIGNALS, "expected_failures", "p_value"}
-        plain = set(self.nodes_.column_names) - {*details, "raw_rate", "rule_signals"}
+        inner = {*details, "raw_rate", "usual_rate", "kind", "rule_signals"}
+        plain = set(self.nodes_.column_names) - inner
         rows = [[*row.items()] for row in self.nodes_.to_pylist()]
         return {
             **{name: getattr(self, f"{name}_") for name in FOUND},

@@ -52,7 +52,11 @@ def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class BlameExposure:
-    """Where blame could have come from, by size of attempt. Sizes may be classes."""
+    """Where blame could have come from, by size of attempt, and by kind of node.
+
+    Nodes of another kind may fail at another rate, so no blame of one falls on the other: each kind has
+    sizes of its own. Sizes may be classes.
+    """
 
     # Nodes of an attempt, shape (k,); of a class the smallest, which keeps the test conservative.
     sizes: npt.NDArray[np.int64]
@@ -68,34 +72,47 @@ class BlameExposure:
         cls,
         nodes: Sequence[str],
         *,
+        kinds: npt.ArrayLike | None = None,
         node: npt.ArrayLike,
         size: npt.ArrayLike,
         node_days: npt.ArrayLike,
         attempt_days: npt.ArrayLike | None = None,
+        failure_node: npt.ArrayLike = (),
         failure_size: npt.ArrayLike,
         failure_blame: npt.ArrayLike,
         failure_known: npt.ArrayLike,
     ) -> Self:
-        """Collect long tables into classes of size 1, 2-3, 4-7, 8-15 ...
+        """Collect long tables into classes of size 1, 2-3, 4-7, 8-15 ... of each kind.
 
         A class with failures but no time (its attempts failed at once) joins the next smaller class
         that ran, else the next larger: a larger jump is conservative.
 
         Args:
             nodes: names, in the order of the detector's, shape (n,).
+            kinds: a number for each kind, shape (n,); None: all nodes are of one.
             node: of each row of exposure, shape (m,), all in `nodes`.
             size: nodes of the attempts of that row, shape (m,).
             node_days: that the node spent in them, shape (m,).
             attempt_days: the same where overlapping attempts count each, shape (m,).
+            failure_node: whom each row of blame blames, shape (f,); needed if there are several kinds.
             failure_size: nodes of the failed attempt, of each row of blame, shape (f,).
             failure_blame: what the row adds to one node's blame, shape (f,).
             failure_known: whether it is a whole failure known to be the node's, shape (f,).
         """
         at = {name: i for i, name in enumerate(nodes)}
-        row = np.array([at[name] for name in np.asarray(node, dtype=object)], dtype=np.int64)
+        row, blamed = (
+            np.array([at[name] for name in np.asarray(each, dtype=object)], dtype=np.int64)
+            for each in (node, failure_node)
+        )
         column = _size_class(size)
         failed = _size_class(failure_size)
-        classes = int(max(column.max(initial=0), failed.max(initial=0))) + 1
+        sizes = 2 ** np.arange(int(max(column.max(initial=0), failed.max(initial=0))) + 1)
+        if kinds is not None:
+            of_kinds, kind = np.unique(kinds, return_inverse=True)
+            column += sizes.size * kind[row]
+            failed += sizes.size * kind[blamed]
+            sizes = np.tile(sizes, of_kinds.size)
+        classes = sizes.size
         days, each = np.zeros((2, len(at), classes))
         np.add.at(days, (row, column), np.asarray(node_days, dtype=np.float64))
         if attempt_days is not None:
@@ -108,13 +125,12 @@ class BlameExposure:
         np.add.at(shared, failed[~whole], blame[~whole])
         ran = days.sum(axis=0) > 0
         for empty in np.flatnonzero(~ran & (known + shared > 0)):
-            homes = np.flatnonzero(ran & ((np.arange(classes) > 0) | (shared[empty] == 0)))
+            homes = np.flatnonzero(ran & ((sizes > 1) | (shared[empty] == 0)))
             if homes.size:
                 below = homes[homes < empty]
                 home = below[-1] if below.size else homes[0]
                 known[home], known[empty] = known[home] + known[empty], 0.0
                 shared[home], shared[empty] = shared[home] + shared[empty], 0.0
-        sizes = 2 ** np.arange(classes, dtype=np.int64)
         return cls(sizes, days, known, shared, None if attempt_days is None else each)
 
     @property

@@ -500,7 +500,7 @@ class FleetLog:
             return self.assumptions.init_s
         found = self.value(
             f"SELECT quantile_cont(runtime_s, {SHORT_SHARE}) FROM {self.executions} "
-            "WHERE state = 'COMPLETED'"
+            f"WHERE state = 'COMPLETED' AND {self.alike}"
         )
         return USUAL_INIT_S if found is None else min(USUAL_INIT_S, float(found))
 
@@ -518,6 +518,16 @@ class FleetLog:
             f"SELECT sum(attempts) AS ran, {', '.join(counts)} FROM {self.tallies} WHERE ran"
         )
         return {name: n or 0 for name, n in row.items()}
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any attempt that ran had a GPU; else nodes take the place of GPUs."""
+        return bool(self.value(f"SELECT max(gpus) FROM {self.tallies} WHERE ran"))
+
+    @property
+    def alike(self) -> str:
+        """SQL: attempts of the kind that rates, ETTR and projections speak of: with GPUs, if any has."""
+        return "gpus > 0" if self.has_gpus else "TRUE"
 
     @property
     def nodes_known(self) -> bool:

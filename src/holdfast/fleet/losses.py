@@ -371,7 +371,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         log, f"(SELECT * FROM {ledger} WHERE cause IS NOT NULL)", "cause", "hours", largest_first
     ).drop_columns("hours")
     by_size = _lost_by(log, ledger, f"{bucket_top()} AS gpus_max", "gpu_hours", "gpus_max")
-    if not has_gpus(log):
+    if not log.has_gpus:
         no_hours = pa.array([0.0] * len(by_size), pa.float64())
         by_size = by_size.set_column(1, "gpu_hours", no_hours)
     bottoms = [bucket_bottom(top) for top in by_size["gpus_max"].to_pylist()]
@@ -389,7 +389,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         ),
         lost_first_order=float(first),
         lost_second_order=float(second),
-        unit=GPU_HOURS if has_gpus(log) else NODE_HOURS,
+        unit=GPU_HOURS if log.has_gpus else NODE_HOURS,
         failures=failed,
         preemptions=counted["every"],
         preemptions_second_order=counted["second"],
@@ -407,14 +407,9 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     )
 
 
-def has_gpus(log: FleetLog) -> bool:
-    """Whether any attempt that ran had a GPU; else losses are counted in node-hours."""
-    return bool(log.value(f"SELECT max(gpus) FROM {log.tallies} WHERE ran"))
-
-
 def _hours(log: FleetLog) -> str:
     """SQL of the hours of an attempt: of its GPUs, or of its nodes."""
-    return "gpu_hours" if has_gpus(log) else "node_days * 24"
+    return "gpu_hours" if log.has_gpus else "node_days * 24"
 
 
 def losses(log: FleetLog) -> tuple[str, str]:
@@ -426,7 +421,7 @@ def losses(log: FleetLog) -> tuple[str, str]:
         failures, and `cause`: that of the latest failure of the preemptor's run before the preemption,
         null for those of first order).
     """
-    width = f"coalesce({'gpus' if has_gpus(log) else 'node_count'}, 0)"
+    width = f"coalesce({'gpus' if log.has_gpus else 'node_count'}, 0)"
     failures = log.keep(
         "failure_losses",
         f"""SELECT *, {width} * {lost_s(log, preempted=False)} / {HOUR_S} AS lost

@@ -95,6 +95,14 @@ class Lemons(Answer):
             return f"failures are too few to tell nodes apart ({few})"
         return ""
 
+    def share_avoided(self, with_gpus: bool = False) -> float:
+        """Share of the failures (of nodes with GPUs alone, if asked) that pulling the lemons avoids."""
+        rows = self.nodes.to_pylist()
+        mine = [row for row in rows if row["kind"] or not with_gpus]
+        every, blame = (sum(row["failures"] for row in each) for each in (rows, mine))
+        avoided = -sum(row["fleet_rate_change"] for row in mine if row["node"] in self.lemons)
+        return avoided * every / blame if blame else 0.0
+
     def values(self) -> Sequence[Value]:
         """How many nodes fail more than their exposure explains."""
         return [Value("lemon_nodes", len(self.lemons), "nodes", better="lower")]
@@ -144,7 +152,7 @@ class Lemons(Answer):
         if bad:
             named = "; ".join(self._evidence(row) for row in bad[:MOST_NAMED])
             more = f"; and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
-            change = percent(-sum(row["fleet_rate_change"] for row in bad))
+            change = percent(self.share_avoided())
             return (
                 f"Pull {named}{more}. Without {'it' if len(bad) == 1 else 'them'} the fleet would have "
                 f"{change} fewer node failures. {shared}".rstrip()
@@ -166,10 +174,10 @@ class Lemons(Answer):
         return "Pull no node: none is to blame for more than one failure."
 
     def _evidence(self, row: dict[str, Any]) -> str:
-        fleet = self.detector.fleet_rate_per_1000_node_days_
         ends = ("", "_low", "_high")
-        times, low, high = (number(row[f"shrunk_rate{end}"] / fleet, 1) for end in ends)
-        rate = f"{times} [{low}, {high}] times the fleet's rate"
+        times, low, high = (number(row[f"shrunk_rate{end}"] / row["usual_rate"], 1) for end in ends)
+        kinds = self.nodes["usual_rate"].unique()
+        rate = f"{times} [{low}, {high}] times the {'fleet' if len(kinds) == 1 else 'node kind'}'s rate"
         return f"{row['node']} ({_blame(row)}, {rate}, {probability('q', row['q_value'])})"
 
     def table(self, nodes: pa.Table) -> Table:
@@ -243,6 +251,7 @@ def lemons(log: str | Path | Store | FleetLog) -> Lemons:
         found.table["node"].to_pylist(),
         **{name: columns[name] for name in GIVEN},
         exposure=found.exposure,
+        kinds=found.kinds,
         signals={name: columns[name] for name in SIGNALS},
         p_values_without=found.p_values_without,
         window_days=window_days,

@@ -16,17 +16,18 @@ from holdfast.fleet.incidents import node_incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.lemon_statistics import BlameExposure, FloatArray, split_p_values
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
-from holdfast.fleet.node_time import has_whole_nodes, node_time
+from holdfast.fleet.node_time import ANY_SIZE, has_whole_nodes, node_time
 from holdfast.tables import literal
 
 TICKET = "ticket"
+LEAST_KIND = 0.1  # Share of the nodes with GPUs from which those with as many are a kind
 
 
 @dataclass(frozen=True)
 class NodeSignals:
     """What `LemonDetector.fit` takes."""
 
-    # One row per node that ran something or is in the inventory: node; node_days (time in use);
+    # One row per node that ran something or is in the inventory: node; gpus; node_days (time in use);
     # failures (incidents to blame on it, one per witness: fractional where nothing tells which of n
     # nodes failed), known_failures (those with blame 1); jobs (that blame it);
     # and the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that exclude it),
@@ -38,6 +39,18 @@ class NodeSignals:
     incidents: pa.Table  # Of `node_incidents`
     # Answers of `p_values_without`, by the incidents left out.
     retests: dict[frozenset[int], FloatArray] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def kinds(self) -> FloatArray:
+        """The GPUs of each node, shape (n,); few nodes with as many are of the most frequent kind.
+
+        (They may be ones on which no job had all GPUs, where no inventory tells.)
+        """
+        gpus = self.table["gpus"].to_numpy()
+        values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
+        counts[values == 0] = 0
+        rare = (values > 0) & (counts < LEAST_KIND * counts.sum())
+        return np.where(rare, values[counts.argmax()], values)[place]
 
     @cached_property
     def exposure(self) -> BlameExposure:
@@ -63,10 +76,12 @@ class NodeSignals:
     def _exposure(self, incidents: pa.Table) -> BlameExposure:
         return BlameExposure.from_rows(
             self.table["node"].to_pylist(),
+            kinds=self.kinds,
             node=self.days["node"].to_pylist(),
             size=self.days["node_count"].to_numpy(),
             node_days=self.days["node_days"].to_numpy(),
             attempt_days=self.days["attempt_days"].to_numpy(),
+            failure_node=incidents["node"].to_pylist(),
             failure_size=incidents["node_count"].to_numpy(),
             failure_blame=incidents["blame"].to_numpy(),
             failure_known=incidents["known"].to_numpy(),
@@ -77,7 +92,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
     """Count exposure, failures and signals of every node of a log."""
     since = literal(float(log.end_s - log.assumptions.lemon_window_s))
     mine = node_incidents(log)
-    log.engine.load("shared_use", node_time(log, 0).shared)
+    log.engine.load("shared_use", node_time(log, ANY_SIZE).shared)
     # A failed attempt takes time, also one that accounting gives none. Sums of halves of seconds are the
     # same in any order.
     used = log.keep(
@@ -93,7 +108,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
     )
     counts = {
         "node_days": f"SELECT node, {_days('node_days')} AS n FROM {used} GROUP BY node",
-        "listed": f"SELECT node, 1 AS n FROM {log.table('nodes')}",
+        "gpus": f"SELECT node, coalesce(gpus, 0) AS n FROM {log.table('nodes')}",
         "failures": f"SELECT node, blame AS n FROM {mine}",
         "known_failures": f"SELECT node, 1 AS n FROM {mine} WHERE known",
         "jobs": f"SELECT node, jobs AS n FROM {witnesses(log)}",
@@ -109,7 +124,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
         f"coalesce(sum(CASE WHEN name = '{name}' THEN n END), CAST(0 AS DOUBLE)) AS {name}"
         for name in counts
     )
-    names = ["node", "node_days", "failures", "known_failures", "jobs", *SIGNALS]
+    names = ["node", "gpus", "node_days", "failures", "known_failures", "jobs", *SIGNALS]
     table = log.arrow(
         f"""SELECT {", ".join(names)} FROM (
             SELECT *, CASE WHEN single_node_attempts > 0
@@ -118,7 +133,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
             FROM (
                 SELECT node, {sums} FROM ({every}) AS counted
                 WHERE node IS NOT NULL GROUP BY node
-                HAVING count(*) FILTER (WHERE name IN ('node_days', 'listed')) > 0
+                HAVING count(*) FILTER (WHERE name IN ('node_days', 'gpus')) > 0
             ) AS summed
         ) AS rated
         ORDER BY node"""

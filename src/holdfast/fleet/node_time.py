@@ -18,6 +18,7 @@ from holdfast.fleet.job_sizes import BUCKET_TOPS
 from holdfast.fleet.log import DAY_S, FleetLog, once
 
 Floats = npt.NDArray[np.float64]
+ANY_SIZE = -1  # All GPU counts are above it
 Times = npt.NDArray[np.int32]  # Seconds after `NodeTime.base_s`
 
 
@@ -51,9 +52,12 @@ class NodeTime:
         return found
 
 
-def larger_than(min_gpus: int) -> str:
-    """SQL: attempts with more than `min_gpus` GPUs; with 0, every attempt (also those without GPUs)."""
-    return "TRUE" if min_gpus == 0 else f"gpus > {min_gpus}"
+def threshold(log: FleetLog, min_gpus: int) -> int:
+    """What the GPUs of an attempt that a failure rate counts are above.
+
+    Attempts without GPUs are of another kind, and count only in a log without any GPU: there `ANY_SIZE`.
+    """
+    return min_gpus if min_gpus or log.has_gpus else ANY_SIZE
 
 
 def has_whole_nodes(log: FleetLog) -> str:
@@ -79,11 +83,10 @@ def _spans(log: FleetLog) -> tuple[pa.Table, pa.Table]:
 
 @once
 def node_time(log: FleetLog, min_gpus: int) -> NodeTime:
-    """The use of nodes by attempts with more GPUs than `min_gpus`; 0: by all."""
+    """The use of nodes by attempts with more GPUs than `min_gpus`; `ANY_SIZE`: by all."""
     base = int(log.begin_s)
     apart, held = _spans(log)
-    if min_gpus:
-        apart, held = (each.filter(pc.greater(each["gpus"], min_gpus)) for each in (apart, held))
+    apart, held = (each.filter(pc.greater(each["gpus"], min_gpus)) for each in (apart, held))
     # 1. Attempts that have their nodes for themselves.
     begin, end, gpus, nodes = (apart[name].to_numpy() for name in apart.column_names[:4])
     tops = np.array(BUCKET_TOPS, np.int32)

@@ -31,7 +31,7 @@ from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, checked_counts
 from holdfast.fleet.incidents import incidents
 from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import moment
-from holdfast.fleet.node_time import larger_than, node_time
+from holdfast.fleet.node_time import ANY_SIZE, node_time, threshold
 from holdfast.fleet.outage_log import known_nodes, only_outages
 from holdfast.fleet.wording import RATE_UNIT, probability, table
 from holdfast.numbers import counted, percent
@@ -87,7 +87,7 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
 
     Args:
         log: the open log.
-        min_gpus: attempts with more GPUs than this count; 0 counts all.
+        min_gpus: attempts with more GPUs than this count; in a log without GPUs 0 counts all.
 
     Returns:
         (begin_s, end_s, cause, failures, clusters (that begin with one of them), node_days; one row per
@@ -97,15 +97,16 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
     edges, unit = bin_edges(log.begin_s, log.end_s)
     if only_outages(log):  # the whole fleet: outages are short against the time between them
         inside = np.clip(edges, int(log.begin_s), int(log.end_s) + 1)  # the last second counts
-        min_gpus = 0
+        above = ANY_SIZE
         until = known_nodes(log) * inside / DAY_S
     else:
-        until = node_time(log, min_gpus).until(edges)
+        above = threshold(log, min_gpus)
+        until = node_time(log, above).until(edges)
     found = {}
     for row in log.rows(
         f"""SELECT stop_s, label, row_number() OVER (
             PARTITION BY cluster ORDER BY stop_s, incident) = 1 AS first
-        FROM {incidents(log)} WHERE {larger_than(min_gpus)}"""
+        FROM {incidents(log)} WHERE gpus > {above}"""
     ):
         found.setdefault(bisect_right(edges, row["stop_s"]) - 1, []).append(row)
     rows = []

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
+
+from holdfast.kernels import kernel
 
 LANES = 16
 # Vectors that `blocks_by_tile` multiplies together: as many sums as hide the latency of an addition.
@@ -91,9 +93,10 @@ _load: Any = intrinsic(_load_lanes)
 _store: Any = intrinsic(_store_lanes)
 _splat: Any = intrinsic(_same_in_all)
 _fma: Any = intrinsic(_multiply_add)
+_compiled: Any = kernel(nogil=True)
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def blocks_by_vector(
     values: Any, indices: Any, starts: Any, x: Any, out: Any, first: int, last: int
 ) -> None:
@@ -125,7 +128,7 @@ def blocks_by_vector(
         _store(out, row * LANES, _fma(one, _fma(one, a, b), _fma(one, c, d)))
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def blocks_by_tile(
     values: Any, indices: Any, starts: Any, x: Any, out: Any, first: int, last: int
 ) -> None:
@@ -161,7 +164,7 @@ def blocks_by_tile(
             _store(out, row * LANES + vector * rows, s[vector])
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def rows_by_vector(
     values: Any, indices: Any, starts: Any, x: Any, out: Any, first: int, last: int
 ) -> None:
@@ -191,7 +194,7 @@ def rows_by_vector(
         out[row] = (a + b) + (c + d)
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def rows_by_tile(
     values: Any, indices: Any, starts: Any, x: Any, out: Any, first: int, last: int
 ) -> None:
@@ -222,7 +225,7 @@ def rows_by_tile(
         _store(out, row * LANES, _fma(one, _fma(one, a, b), _fma(one, c, d)))
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def multiply(
     values: Any, indices: Any, starts: Any, by_rows: bool, x: Any, out: Any, first: int, last: int
 ) -> None:
@@ -290,7 +293,7 @@ _P1, _P2, _P3, _P4, _P5, _P6, _P7 = (
 )
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def _sigmoids(x: Any, first: int, last: int, slope: Any, height: Any, low: Any) -> None:
     """Replace numbers by height / (1 + exp(-slope x)) + low; tanh has 2, 2, -1.
 
@@ -310,7 +313,7 @@ def _sigmoids(x: Any, first: int, last: int, slope: Any, height: Any, low: Any) 
 TANH, RELU, GRU, LSTM = range(4)
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def recurrent(
     mode: int,
     values: Any,

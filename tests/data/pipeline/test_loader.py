@@ -67,7 +67,7 @@ class Stream(IterableDataset[Any]):
     draws = False
 
     def __iter__(self) -> Any:
-        return iter(torch.arange(6400.0).split(1))
+        return iter(torch.arange(1600.0).split(1))
 
 
 class Divided(Stream):
@@ -476,6 +476,13 @@ def deadly(sample: Any) -> Any:
 MAIN = os.getpid()
 
 
+@pytest.fixture
+def soon_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch looks whether its workers live when nothing came for five seconds; here, for a tenth."""
+    look = torch.utils.data.dataloader._MultiProcessingDataLoaderIter._try_get_data
+    monkeypatch.setattr(look, "__defaults__", (0.1,))
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_error_names_stage_and_sample(workers: int) -> None:
     loader = DataLoader(Drawing(Compose([same, broken])), batch_size=4, num_workers=workers)
@@ -487,6 +494,7 @@ def test_error_names_stage_and_sample(workers: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.usefixtures("soon_missed")
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("workers", [3, 2, 1])
 def test_dead_worker_names_stage_and_sample(workers: int) -> None:
@@ -510,6 +518,7 @@ class Deadly(IterableDataset[Any]):
             yield torch.tensor(float(number))
 
 
+@pytest.mark.usefixtures("soon_missed")
 def test_dead_worker_of_a_stream_is_named() -> None:
     with pytest.raises(WorkerDiedError) as error:
         measure(DataLoader(Deadly(), batch_size=1, num_workers=2), 60.0)
@@ -529,12 +538,12 @@ def test_of_ended_workers_those_that_were_killed_come_first() -> None:
 
 def test_short_trace_is_not_tuned_by() -> None:
     loader = DataLoader(
-        Samples(Compose([]), lambda _, __: threading.Event().wait(0.1)),
+        Samples(Compose([]), lambda _, __: threading.Event().wait(0.03)),
         batch_size=4,
         collate_fn=list,
     )
     with pytest.raises(InputError) as error:
-        room.tune(lambda: loader, seconds=1)
+        room.tune(lambda: loader, seconds=0.3)
     assert error.value.code == "trace-too-short"
 
 

@@ -191,6 +191,35 @@ def test_opposite_order_is_a_circle(seed: int, ranks: int) -> None:
     }
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 4), st.integers(2, 3), st.integers(2, 20), st.randoms(use_true_random=False))
+def test_who_leaves_a_collective_out_is_named_by_counts(
+    width: int, height: int, steps: int, draw: random.Random
+) -> None:
+    """Rows and columns reduce in turn, everybody meets at the end; one rank skips one of its column."""
+    ranks = range(width * height)
+    rows = [tuple(ranks[row * width : (row + 1) * width]) for row in range(height)]
+    columns = [tuple(ranks[column::width]) for column in range(width)]
+    groups = [tuple(ranks), *rows, *columns]
+    programs = [
+        [
+            simulated_call(place)
+            for _ in range(steps)
+            for place in (1 + r // width, 1 + height + r % width)
+        ]
+        for r in ranks
+    ]
+    culprit = draw.choice(ranks)
+    del programs[culprit][2 * draw.randrange(steps) + 1]
+    job = Job(groups, [[*program, simulated_call(0)] for program in programs])
+    run(job)
+    found = verdict(job)
+    # With one other rank in the row and column alone, either could be the one that is wrong.
+    expected = (culprit,) if len(ranks) > 4 else ((culprit,), ())
+    assert found.verdict == "mismatch"
+    assert found.missing_ranks == expected or found.missing_ranks in expected
+
+
 def simulated_call(group: int) -> Call:
     return Call(group, "all_reduce", 8)
 

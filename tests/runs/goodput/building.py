@@ -29,6 +29,7 @@ class Script:
     resumed_from: int | None = None
     last: float | None = None
     end: str = "none"
+    end_detail: str = ""
     submitted_s: float | None = None
     gpus: float = 1.0
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +82,7 @@ def recorded(scripts: Sequence[Script], **fields: Any) -> RecordedRun:
                 resumed_from=script.resumed_from,
                 last_t=last,
                 end=script.end,  # type: ignore[arg-type]
+                end_detail=script.end_detail,
             )
         )
     columns = {

@@ -123,7 +123,7 @@ def _of_attempts(analysis: Analysis) -> dict[str, Values]:
     lost, lemons, measured = analysis.goodput, analysis.lemons, analysis.measured
     by_size = {(str(int(row["gpus_max"])),): row for row in measured.by_size.to_pylist()}
     fleet = lemons.detector.fleet_rate_per_1000_node_days_
-    nodes = lemons.nodes.select(["node", "shrunk_rate"]).to_pylist() if fleet > 0 else []
+    nodes = lemons.nodes.to_pylist() if fleet > 0 else []
     # A loop still turns if its last requeue is younger than the time in which a loop is looked for.
     since = analysis.log.end_s - analysis.log.assumptions.crash_loop_window_s
     loops = [row for row in lost.crash_loops.to_pylist() if row["last_s"] >= since]
@@ -136,7 +136,7 @@ def _of_attempts(analysis: Analysis) -> dict[str, Values]:
     return {
         "goodput_lost_gpu_hours": {(k,): v * in_gpus for k, v in orders.items()},
         "gpu_hours": {(): lost.total_gpu_hours},
-        "lemon_score": {(row["node"],): row["shrunk_rate"] / fleet for row in nodes},
+        "lemon_score": {(row["node"],): row["shrunk_rate"] / row["usual_rate"] for row in nodes},
         "lemon": {(row["node"],): row["node"] in lemons.lemons for row in nodes},
         "crash_loop_requeues": {(row["job_id"],): row["requeues"] for row in loops},
         "crash_loop_lost_gpu_hours": {(r["job_id"],): r["gpu_hours_lost"] * in_gpus for r in loops},

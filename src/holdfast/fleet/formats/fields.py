@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.formats.columns import Column, by_distinct, coded, flat, recoded, values_of
 
+STRANGE = "outcome "  # What a source notes of outcomes that are no known word begins so
+MOST_STRANGE = 5
+
 # What schedulers print for "there is no value"
 BLANKS = (
     "", "Unknown", "None", "N/A", "(null)", "null", "UNKNOWN", "NONE", "n/a", "none",
@@ -266,8 +269,15 @@ def gpus_of(text: str) -> int | None:
 
 _HIGH = {"high", "critical", "crit", "fatal", "error", "err", "emerg", "alert", "major", "p1", "p0"}
 _LOW = {"low", "warn", "warning", "medium", "minor", "notice", "info", "p2", "p3", "p4", "p5"}
-_OK = {"ok", "pass", "passed", "success", "healthy", "resolved", "good", "up", "true", "green", "0"}
-_WARN = {"warn", "warning", "degraded", "unknown", "1", "3"}
+_OK = {
+    "ok", "pass", "passed", "success", "successful", "succeeded", "healthy", "resolved", "recovered",
+    "cleared", "good", "normal", "up", "online", "ready", "true", "yes", "green", "0",
+}  # fmt: skip
+_WARN = {"warn", "warning", "degraded", "unknown", "skipped", "1", "3"}
+_FAIL = {
+    "fail", "failed", "failure", "failing", "unhealthy", "firing", "bad", "abnormal", "broken", "down",
+    "offline", "timeout", "timed out", "nok", "not ok", "false", "no", "red", "2",
+}  # fmt: skip
 _XID = r"(?i)\bxid\b(?:\s*\([^)]*\))?[\s:=#]*(?P<xid>[0-9]{1,4})\b"
 
 
@@ -281,7 +291,7 @@ def severities(values: Column) -> pa.Array:
 
 
 def results(values: Column) -> pa.Array:
-    """``ok``, ``warn`` or ``fail``; none at all means ``fail``."""
+    """``ok``, ``warn`` or ``fail``; none at all, or none that is known, means ``fail``."""
     return by_distinct(_words(values), _result, pa.string())
 
 
@@ -289,6 +299,15 @@ def _result(word: str) -> str:
     if word in _OK:
         return "ok"
     return "warn" if word in _WARN or (word.isdecimal() and word != "2") else "fail"
+
+
+def strange_results(values: Column) -> dict[str, int]:
+    """Outcomes that are no known word, and how often: the first few, as a source notes them."""
+    words = _words(values)
+    known = pa.array(["", *_OK, *_WARN, *_FAIL, *_HIGH])
+    strange = pc.invert(pc.or_(pc.is_in(words, value_set=known), pc.ascii_is_decimal(words)))
+    counts = pc.value_counts(words.filter(strange))[:MOST_STRANGE].to_pylist()
+    return {f"{STRANGE}{row['values'][:40]}": row["counts"] for row in counts}
 
 
 def _words(values: Column) -> pa.Array:

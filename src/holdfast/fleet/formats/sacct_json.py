@@ -1,8 +1,8 @@
-"""`sacct --json` of Slurm 21.08 to 25.05, read as a stream.
+"""`sacct --json` and slurmrestd of Slurm 21.08 to 25.11, read as a stream.
 
 The shapes differ between versions: a state is a string or a list, a number is an integer, null or
-``{"set", "infinite", "number"}``, an exit code carries its signal in one of two ways. Times are
-seconds since 1970.
+``{"set", "infinite", "number"}`` (or what C has for them), an exit code carries its signal in one of two
+ways. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _FIRST_REAL_TIME_S = 365 * 86400
 _SLURMDBD = re.compile(
     rb'"allocation_nodes"|"derived_exit_code"|"association"|slurmdbd|openapi\\?/dbv|data_parser'
 )
+
+UNSET = {2**bits - less for bits in (32, 64) for less in (1, 2)}  # INFINITE, NO_VAL of slurm.h
 
 Row = dict[str, Any]
 
@@ -127,7 +129,7 @@ def _number(value: Any) -> int | None:
 
 def _time(value: Any) -> int | None:
     seconds = _number(value)
-    if seconds is None or seconds < _FIRST_REAL_TIME_S:
+    if seconds is None or seconds < _FIRST_REAL_TIME_S or seconds in UNSET:
         return None
     return min(seconds, 10**11)  # what is later is impossible, and still written as a time
 
@@ -247,7 +249,7 @@ def _step(step: Row, job: Row) -> Row:
 
 FORMAT = Format(
     name="sacct-json",
-    describes="output of `sacct --json`, Slurm 21.08 to 25.05",
+    describes="output of `sacct --json`, Slurm 21.08 to 25.11",
     sniff=sniff,
     read=read,
 )

@@ -55,6 +55,7 @@ from holdfast.fleet.formats.fields import (
     results,
     severities,
     state_of,
+    strange_results,
     texts,
     xids,
 )
@@ -296,7 +297,7 @@ def _batches(
     for piece in records:
         layout = _ordered(layout, piece.columns, path)
         local = layout.time.zone is None and _are_local(piece.columns, layout)
-        table, reasons, ours_at_all = _convert(piece.columns, layout, options)
+        table, reasons, ours_at_all, noted = _convert(piece.columns, layout, options)
         bad = pc.is_valid(reasons)
         if pc.any(bad, min_count=0).as_py():
             lines = piece.lines.filter(bad)
@@ -306,7 +307,7 @@ def _batches(
         yield Batch(
             {layout.table: table.filter(good), "rejects": rejects.table()},
             piece.end,
-            facts={"local_times": int(local)},
+            facts={"local_times": int(local), **noted},
             lines={layout.table: piece.lines.filter(good)},
         )
 
@@ -358,8 +359,8 @@ def _are_local(piece: pa.Table, layout: Layout) -> bool:
 
 def _convert(
     piece: pa.Table, layout: Layout, options: ReadOptions
-) -> tuple[pa.Table, pa.Array, pa.Array]:
-    """The records in the store's columns, why each cannot be used (null: it can), which count."""
+) -> tuple[pa.Table, pa.Array, pa.Array, dict[str, int]]:
+    """The records in the store's columns, why each cannot be used (null: it can), which count; notes."""
     zone = _zone(layout, options)
     there = tuple(piece.column_names)
     nothing = pa.nulls(len(piece), pa.string())
@@ -387,6 +388,7 @@ def _convert(
         there_is = ours.get(field, nothing)
         ours[field] = pc.if_else(pc.equal(pc.fill_null(there_is, ""), ""), text, there_is)
     reasons = _reasons(ours, theirs, layout.table)
+    noted = {}
     if layout.table == "attempts":
         _derive(ours)
         ours.setdefault("cluster", pa.repeat(options.cluster, len(piece)))
@@ -395,13 +397,14 @@ def _convert(
     elif layout.table == "health":
         ours["severity"] = severities(theirs.get("severity", nothing))
         ours["result"] = results(theirs.get("result", nothing))
+        noted = strange_results(theirs.get("result", nothing))
         ours["message"] = pc.fill_null(texts(theirs.get("message", nothing)), "")
         ours["xid"] = xids(theirs.get("xid", nothing), ours["check"], ours["message"])
     ours_at_all = pa.repeat(True, len(piece))
     if layout.skip_without is not None:
         ours_at_all = pc.not_equal(ours[layout.skip_without], "")
         reasons = pc.if_else(ours_at_all, reasons, None)
-    return table_of(schema, ours, len(piece)), reasons, ours_at_all
+    return table_of(schema, ours, len(piece)), reasons, ours_at_all, noted
 
 
 def _translated(values: Mapping[str, str], text: str) -> str:

@@ -16,6 +16,8 @@ import math
 import numpy as np
 from numba import njit
 
+from holdfast.kernels import kernel
+
 ARRIVALS, JOB, REQUEUE, NODE, SHARED, LEMON = range(6)  # What a stream is for
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -31,7 +33,7 @@ def _mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@kernel()
 def stream(seed: int, use: int, entity: int) -> np.uint64:
     """The stream of one entity."""
     first = _mix(np.uint64(seed) + _GOLDEN)
@@ -39,14 +41,14 @@ def stream(seed: int, use: int, entity: int) -> np.uint64:
     return _mix(second ^ (np.uint64(entity + 1) * np.uint64(0xD1B54A32D192ED03)))
 
 
-@njit(cache=True)
+@kernel()
 def uniform(of: np.uint64, k: int) -> float:
     """Number k of a stream: uniform in the open interval (0, 1)."""
     bits = _mix(of + np.uint64(k + 1) * _GOLDEN)
     return (float(bits >> np.uint64(12)) + 0.5) * 2.0**-52
 
 
-@njit(cache=True)
+@kernel()
 def ln(x: float) -> float:
     """The natural logarithm of a positive number, within two units in the last place."""
     fraction, exponent = math.frexp(x)
@@ -61,7 +63,7 @@ def ln(x: float) -> float:
     return exponent * _LN2_HIGH + (2.0 * s * total + exponent * _LN2_LOW)
 
 
-@njit(cache=True)
+@kernel()
 def exp(x: float) -> float:
     """The exponential function for arguments of at most 700."""
     if x < -700.0:
@@ -74,26 +76,26 @@ def exp(x: float) -> float:
     return math.ldexp(total, int(times))
 
 
-@njit(cache=True)
+@kernel()
 def exponential(of: np.uint64, k: int) -> float:
     """Number k of a stream as an exponential variable of mean one."""
     return -ln(uniform(of, k))
 
 
-@njit(cache=True)
+@kernel()
 def weibull(of: np.uint64, k: int, scale: float, shape: float) -> float:
     """Number k of a stream as a Weibull variable."""
     drawn = exponential(of, k)
     return scale * (drawn if shape == 1.0 else exp(ln(drawn) / shape))
 
 
-@njit(cache=True)
+@kernel()
 def normal(of: np.uint64, k: int) -> float:
     """Number k of a stream as a standard normal variable."""
     return normal_quantile(uniform(of, k))
 
 
-@njit(cache=True)
+@kernel()
 def normal_quantile(p: float) -> float:
     """The value that a standard normal variable stays below with probability p."""
     q = p - 0.5
@@ -108,7 +110,7 @@ def normal_quantile(p: float) -> float:
     return -value if q < 0.0 else value
 
 
-@njit(cache=True)
+@kernel()
 def _ratio(x: float, over: tuple[float, ...], under: tuple[float, ...]) -> float:
     top = bottom = 0.0
     for k in range(len(over) - 1, -1, -1):

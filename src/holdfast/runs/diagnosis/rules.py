@@ -129,6 +129,11 @@ class RuleSet:
                 return place, _named(found)
         return None
 
+    def rule_of(self, text: str) -> Rule | None:
+        """The first rule that knows a line."""
+        found = self.match(text.encode(), text, range(len(self.patterns)))
+        return None if found is None else self.rules[found[0]]
+
     def match_frames(self, said: str, frames: Sequence[str]) -> tuple[int, dict[str, str]] | None:
         """The first rule about frames that knows a traceback, by one of them and its last line."""
         for place, rule in enumerate(self.rules):

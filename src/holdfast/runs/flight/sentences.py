@@ -29,7 +29,7 @@ def sentence(
 ) -> str:
     """What stopped the run, in words."""
     if verdict == "mismatch":
-        return _diverged(table, mismatch, root) if mismatch else _circle(table, root)
+        return _diverged(table, mismatch, root) if mismatch else _circle(table, root, missing)
     if verdict == "missing_ranks" and root is not None:
         return _missing(table, root.operations[0], missing, unknown, evidence)
     if verdict == "stuck_inside" and root is not None:
@@ -168,14 +168,18 @@ def _diverged(table: Alignment, found: Mismatch, root: Root | None) -> str:
     return text
 
 
-def _circle(table: Alignment, root: Root | None) -> str:
+def _circle(table: Alignment, root: Root | None, early: Sequence[int]) -> str:
     operations = root.operations if root else ()
     parts = [
         f"{lower(ranks_are(sorted(each.waiting)))} in {_name(table, each)}" for each in operations
     ]
+    text = f"Ranks wait for each other in a circle: {'; '.join(parts)}. "
+    if not early:
+        return text + "They entered these in different orders, or one of them left one out."
+    its, they = plural(early, "its", "theirs"), plural(early, "it", "they")
     return (
-        "Ranks wait for each other in a circle, because they entered operations in opposite order: "
-        f"{'; '.join(parts)}."
+        f"{text}{ranks_are(early)} entered {its} after fewer operations than most others in it: "
+        f"{they} left one out, or will call it later."
     )
 
 

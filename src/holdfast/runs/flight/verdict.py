@@ -133,7 +133,8 @@ def judge(table: Alignment, stuck: StuckOperations) -> Judgement:
     if root is None:
         return _nobody_waits(table, stuck)
     if root.kind == "circle":
-        return Judgement("mismatch", root)
+        messages = table.rows["p2p"].any()
+        return Judgement("mismatch", root, missing=() if messages else root.culprits)
     operation = root.operations[0]
     if root.kind in ("missing", "unknown"):
         return Judgement("missing_ranks", root, None, root.culprits, operation.unknown)

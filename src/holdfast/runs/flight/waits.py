@@ -4,11 +4,12 @@ A rank that is missing from one operation may be missing because it waits in ano
 from an operation to those in which its missing members wait; when all members are inside, to the earlier
 operations behind which a member's device has it queued. What has no edge is a root: its missing members
 wait for nobody. Where every operation has an edge there is a circle: the ranks entered operations of two
-groups (or a send and a receive) in opposite order.
+groups (or a send and a receive) in different orders, or one of them left one out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +28,7 @@ class Root:
     operations: tuple[Stuck, ...]
     """The operation; of a circle all of them, each waiting for the next."""
     culprits: tuple[int, ...] = ()
-    """Missing members that wait for nobody."""
+    """Missing members that wait for nobody; of a circle those that `came_early`."""
 
 
 def find_root(stuck: Sequence[Stuck]) -> Root | None:
@@ -130,7 +131,24 @@ def _circle(stuck: Sequence[Stuck], edges: Sequence[Sequence[int]]) -> Root:
     while place not in path:
         path.append(place)
         place = min(edges[place], key=lambda each: stuck[each].since_ns)
-    return Root("circle", tuple(stuck[each] for each in path[path.index(place) :]))
+    circle = tuple(stuck[each] for each in path[path.index(place) :])
+    return Root("circle", circle, came_early(circle))
+
+
+def came_early(circle: Sequence[Stuck]) -> tuple[int, ...]:
+    """Ranks that entered an operation after fewer others than most ranks in it, and are missed elsewhere.
+
+    What they have not called before, others wait in: they left it out, or call it later. With messages
+    between ranks, each may have a number of its own, which tells nothing.
+    """
+    missed = {rank for each in circle for rank in each.missing}
+    early = set()
+    for each in circle:
+        before = {rank: int(row["record"]) for rank, row in each.waiting.items()}
+        usual, agree = Counter(before.values()).most_common(1)[0]
+        if each.kind == "collective" and agree > 1 and 2 * agree > len(before):
+            early |= {rank for rank in missed & before.keys() if before[rank] < usual}
+    return tuple(sorted(early))
 
 
 def consequences(root: Root, stuck: Sequence[Stuck]) -> list[Stuck]:

@@ -25,7 +25,14 @@ from holdfast.runs.goodput.interval import (
 )
 from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
 from holdfast.runs.goodput.remarks import remarks_of
-from holdfast.runs.goodput.work import Replays, Work, replays_of, work_of
+from holdfast.runs.goodput.work import (
+    LossNotFinite,
+    Replays,
+    Work,
+    losses_not_finite,
+    replays_of,
+    work_of,
+)
 from holdfast.runs.recording.events import RecordedRun
 from holdfast.runs.recording.reading import read_run
 
@@ -59,6 +66,8 @@ class Breakdown:
     work: Work
     replays: tuple[Replays, ...]
     """What each attempt did again, those that did."""
+    losses_not_finite: tuple[LossNotFinite, ...]
+    """Attempts in which a loss was NaN or infinite."""
     checkpoints: CheckpointCosts
     rate: FailureRate | None
     """None where nothing lived."""
@@ -114,6 +123,7 @@ class Breakdown:
             "gpu_hours": dict(self.gpu_hours),
             "failure_rate": self.rate and self.rate.to_dict(),
             "attempt_table": [plain(vars(each)) for each in self.attempts],
+            "losses_not_finite": [plain(vars(each)) for each in self.losses_not_finite],
             "clock_offsets_s": dict(self.clocks_s),
             "rejects": {
                 "count": len(self.rejects),
@@ -183,6 +193,7 @@ def account(
         attempts=attempts,
         work=work,
         replays=replays_of(ledger),
+        losses_not_finite=losses_not_finite(ledger),
         checkpoints=checkpoints,
         rate=rate,
         best=best_interval(attempts, checkpoints, rate, work.step_s_mean),

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from holdfast.runs.goodput.ending import KINDS, Kind, LastSigns, ending_of
 from holdfast.runs.goodput.ledger import PARTS, Ledger
 from holdfast.runs.goodput.spans import NO_STEP
 from holdfast.runs.recording.events import Process
-
-HUNG_STEPS = 10
-HUNG_LEAST_S = 1.0
-"""An attempt hung if its ranks lived on for ten steps, and for a second, without any progress."""
-FRESH_S = 3.0
-"""Ranks whose last lines are within it, or within three heartbeats, fell silent together."""
-
-Ending = Literal["clean", "exception", "signal", "killed", "running"]
-ENDINGS: dict[Ending, str] = {
-    "clean": "ended well",
-    "exception": "exception",
-    "signal": "signal",
-    "killed": "killed",
-    "running": "still runs",
-}
 
 
 @dataclass(frozen=True)
@@ -57,11 +42,12 @@ class AttemptAccount:
     """The last step of the checkpoint that it loaded; None: from scratch, or unknown."""
     replayed_steps: int
     """Number of its steps that had been completed before."""
-    ended: Ending
-    """How its first rank to exit ended; killed: no end was recorded."""
+    ended: Kind
+    """How it ended; killed: no end was recorded."""
     first_rank_gone: int | None
-    """The rank that fell silent first, if the end was not clean; for a hang only if well before the
-    others."""
+    """The rank that went first, where the recordings tell it."""
+    cause: str
+    """What that rank said: the exception; empty without one."""
     stalled_s: float
     """Time from the last progress of any rank to the end."""
     hung: bool
@@ -75,7 +61,7 @@ class AttemptAccount:
     @property
     def ending(self) -> str:
         """How it ended, in a word or two."""
-        return "hung" if self.hung else ENDINGS[self.ended]
+        return "hung" if self.hung else KINDS[self.ended]
 
 
 def attempt_accounts(
@@ -92,6 +78,9 @@ def attempt_accounts(
     steps = ledger.steps()
     attempt_of_step = of[spans.process[steps]]
     accounts = []
+    trained = np.isin(of, attempt_of_step)
+    starts = ledger.by_process[trained, PARTS.index("init")]
+    usual_start_s = float(np.median(starts)) if starts.size else None
     last = len(ledger.window.attempts) - 1
     for place, window in enumerate(ledger.window.attempts):
         processes = [ledger.run.processes[index] for index in window.processes]
@@ -99,12 +88,11 @@ def attempt_accounts(
         numbers = spans.step[mine]
         known = numbers != NO_STEP
         replayed = np.unique(numbers[ledger.replayed[mine] & known])
-        ended, gone = _ending(ledger, window.processes, running and place == last)
         progress = max(spans.progress_s[list(window.processes)].tolist())
         stalled = _stalled(ledger, window.processes, progress, window.end_s)
-        usual = 0.0 if median_step_s is None else median_step_s
-        hung = ended != "clean" and stalled > max(HUNG_STEPS * usual, HUNG_LEAST_S)
-        hung = hung and (ended != "running" or mine.size > 0)  # a start may take its time
+        usual = median_step_s if mine.size else usual_start_s
+        signs = [_last_signs(ledger, index) for index in window.processes]
+        ending = ending_of(signs, window.end_s - stalled, usual, running and place == last)
         world = max(max(p.world_size for p in processes), 1)
         accounts.append(
             AttemptAccount(
@@ -123,45 +111,25 @@ def attempt_accounts(
                     (p.resumed_from for p in processes if p.resumed_from is not None), default=None
                 ),
                 replayed_steps=int(replayed.size),
-                ended=ended,
-                first_rank_gone=_silent_first(ledger, window.processes) if hung else gone,
+                ended=ending.kind,
+                first_rank_gone=None if ending.first is None else ending.first.rank,
+                cause="" if ending.first is None else ending.first.detail,
                 stalled_s=stalled,
-                hung=hung,
+                hung=ending.hung,
             )
         )
     return tuple(accounts)
 
 
-def _ending(ledger: Ledger, members: Sequence[int], running: bool) -> tuple[Ending, int | None]:
-    """How an attempt ended, and the rank that went first: the others follow it, each in its way."""
-    processes = ledger.run.processes
-    unclean = [index for index in members if processes[index].end != "clean"]
-    if not unclean:
-        return "clean", None
-    if running and all(processes[index].end == "none" for index in unclean):
-        return "running", None
-    first = min(unclean, key=lambda index: (float(ledger.last_s[index]), processes[index].rank))
-    end = processes[first].end
-    if end == "clean" or end == "none":
-        return "killed", processes[first].rank
-    return end, processes[first].rank
-
-
-def _silent_first(ledger: Ledger, members: Sequence[int]) -> int | None:
-    """The rank whose heartbeats stopped well before those of the others, if there is one."""
-    last = {index: float(ledger.last_s[index]) for index in members}
-    first, *others = sorted(members, key=lambda index: last[index])
-    if not others:
-        return None
-    # A rank writes at least at every heartbeat: so far apart are the last lines of the others.
-    begins, spans = ledger.run.events["process"].to_numpy(), ledger.run.events["t"].to_numpy()
-    beats = []
-    for index in others:
-        low, high = np.searchsorted(begins, [index, index + 1])
-        beats += np.diff(spans[max(low, high - 3) : high]).tolist()
-    fresh_s = max(FRESH_S, 3 * max(beats, default=0.0))
-    earlier_s = min(last[index] for index in others) - last[first]
-    return ledger.run.processes[first].rank if earlier_s > fresh_s else None
+def _last_signs(ledger: Ledger, index: int) -> LastSigns:
+    """What a process wrote last."""
+    process = ledger.run.processes[index]
+    of, t = ledger.run.events["process"].to_numpy(), ledger.run.events["t"].to_numpy()
+    low, high = np.searchsorted(of, [index, index + 1])
+    # A rank writes at least at every heartbeat: so far apart are its last lines.
+    beat = float(np.diff(t[max(low, high - 4) : high]).max(initial=0.0))
+    last = float(ledger.last_s[index])
+    return LastSigns(process.rank, process.end, process.end_detail, last, beat)
 
 
 def _stalled(ledger: Ledger, members: Sequence[int], progress_s: float, end_s: float) -> float:

@@ -27,9 +27,11 @@ from holdfast.fleet.moments import minute, moment
 from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.runs.goodput import figures
 from holdfast.runs.goodput.accounting import Breakdown, account
+from holdfast.runs.goodput.attempts import AttemptAccount
 from holdfast.runs.goodput.figures import PARTS_IN_WORDS
 from holdfast.runs.goodput.interval import FailureRate
 from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
+from holdfast.runs.ranks import named
 from holdfast.runs.recording.events import RecordedRun
 from holdfast.runs.recording.reading import read_run
 
@@ -92,7 +94,13 @@ class RunReport(Answer):
         made = self.breakdown
         if made.wall_s <= 0:
             return [Finding("The lifetime of the run is unknown.")]
-        told = [Finding(each.sentence, each.id, each.question) for each in self._others]
+        hung = any(each.hung for each in made.attempts)
+        told = [
+            Finding(each.sentence, each.id, each.question)
+            for each in self._others
+            # Without a hang the flight records show what the others waited for, not what stopped them.
+            if hung or each.id != "hang"
+        ]
         unit, per_hour = made.gpu_unit
         total = sum(made.gpu_hours.values()) * per_hour
         lost = total - made.gpu_hours["productive"] * per_hour
@@ -106,6 +114,7 @@ class RunReport(Answer):
         found = [
             Finding(text, "where", f"ETTR {percent(made.ettr)}:"),
             _interruptions(made),
+            *_losses(made),
             *told[:1],
             *_interval(made),
             *told[1:],
@@ -258,8 +267,31 @@ def _interruptions(made: Breakdown) -> Finding:
         named = listed([f"{name} {seconds(value)}" for name, value in costs.items() if value])
         share = percent(total / made.wall_s)
         text += f" They cost {seconds(total)}, {share} of the wall time: {named}."
+    text += _went_first(cut[-1])
     lead = f"{counted(len(cut), 'interruption')} in {counted(len(made.attempts), 'attempt')}"
     return Finding(text, "attempts", lead)
+
+
+def _went_first(last: AttemptAccount) -> str:
+    """Which rank went first in an attempt, and how."""
+    if last.first_rank_gone is None:
+        return ""
+    raised = f"raised {last.cause}" if last.cause else "ended by an exception"
+    words = {"exception": raised, "signal": "was told to end"}
+    how = words.get(last.ended, "was killed")
+    how = "fell silent before the others" if last.hung else how
+    return f" In attempt {last.attempt:,} rank {last.first_rank_gone:,} {how}."
+
+
+def _losses(made: Breakdown) -> Iterator[Finding]:
+    """The last attempt with a loss that is no number."""
+    for each in made.losses_not_finite[-1:]:
+        step = "a step" if each.first_step is None else f"step {each.first_step:,}"
+        text = (
+            f"of {named(each.ranks)} is NaN or infinite in attempt {each.attempt:,}, for the first time "
+            f"in {step}; {counted(each.steps, 'step')} of any rank are so."
+        )
+        yield Finding(text, "attempts", "The loss")
 
 
 def _interval(made: Breakdown) -> Iterator[Finding]:
@@ -391,8 +423,10 @@ def _attempts(ledger: Ledger, made: Breakdown) -> Section:
         "are those before it."
     )
     formula = [
-        "hung: alive for ten steps' time and for a second without any progress before its end",
-        "how it ended: by the end of the rank that fell silent first",
+        "hung: alive for ten steps' time and for a second without any progress before its end (before "
+        "the first step: ten times what starts of this run take)",
+        "killed: no end was written, and others lived on or wrote theirs",
+        "first: an exception of a rank's own, else the rank that was gone before the others",
     ]
     note = (
         "Alive means that a rank's heartbeats went on. A rank that writes nothing at all is gone."

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.runs.goodput.ledger import PARTS, Ledger
 from holdfast.runs.goodput.spans import NO_STEP, FloatArray
@@ -33,6 +35,20 @@ class Replays:
             "last": self.last_step,
             "seconds": self.seconds,
         }
+
+
+@dataclass(frozen=True)
+class LossNotFinite:
+    """Steps of one attempt whose loss was NaN or infinite."""
+
+    attempt: int
+    """1, 2, ..."""
+    first_step: int | None
+    """The earliest of them on any rank; None: without a number."""
+    ranks: tuple[int, ...]
+    """Those on which it was so in that step."""
+    steps: int
+    """Different steps, on any rank."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,26 @@ def _amounts(ledger: Ledger, name: str) -> tuple[float | None, float | None, flo
         once / wall if wall > 0 else None,
         float(amount.sum() / stepping) if stepping > 0 else None,
     )
+
+
+def losses_not_finite(ledger: Ledger) -> tuple[LossNotFinite, ...]:
+    """Where the recorded loss was NaN or infinite."""
+    spans, of = ledger.spans, ledger.attempt_of()
+    steps = ledger.steps()
+    rows = pc.is_finite(ledger.run.events["loss"].take(pa.array(spans.row[steps])))
+    wrong = steps[~rows.fill_null(True).to_numpy()]  # a loss that is not recorded is null
+    found = []
+    for place in np.unique(of[spans.process[wrong]]).tolist():
+        mine = wrong[of[spans.process[wrong]] == place]
+        first = spans.step[mine].min()
+        ranks = {
+            ledger.run.processes[each].rank
+            for each in spans.process[mine[spans.step[mine] == first]]
+        }
+        number = None if first == NO_STEP else int(first)
+        count = int(np.unique(spans.step[mine]).size)
+        found.append(LossNotFinite(place + 1, number, tuple(sorted(ranks)), count))
+    return tuple(found)
 
 
 def replays_of(ledger: Ledger) -> tuple[Replays, ...]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from numba import njit
 
 from holdfast.fleet.simulation.records import Array
+from holdfast.kernels import kernel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,7 +22,7 @@ def compiled(function: Function) -> Function:
     `Simulation` is handed on, several times the work of a small function. The caller keeps the arrays
     alive, so nothing is counted here; in turn such a function cannot ask for memory.
     """
-    return njit(cache=True, **_UNCOUNTED)(function)
+    return kernel(**_UNCOUNTED)(function)
 
 
 # With a signature it is compiled by itself: within a function that counts nothing it could not ask for
