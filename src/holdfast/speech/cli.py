@@ -9,7 +9,10 @@ from typing import Annotated, Literal
 from holdfast.command import Answer, Duration, Options, Output, Positive, option, room
 from holdfast.speech.recognize.subtitles import Format
 
-app = room("speech", "Recognizing speech: train, recognize, score, decode, serve.")
+app = room(
+    "speech",
+    "Recognizing speech: train, recognize, score, decode, serve. Speaking: phonemes, align.",
+)
 
 _Model = Annotated[Path, option(metavar="MODEL")]
 
@@ -180,3 +183,54 @@ def serve(
         on_start=lambda address: remark(f"ws://{address} and http://{address}/v1 (Ctrl-C ends it)"),
         **vars(decoding),
     )
+
+
+_Phonemes = Annotated[Path | None, option("--phonemes", metavar="MODEL")]
+
+
+@app.command
+def phonemes(
+    text: Annotated[str, option(metavar="TEXT")],
+    /,
+    *,
+    model: Annotated[Path | None, option("--model", metavar="MODEL")] = None,
+) -> Answer:
+    """Pronounce an English text: its words in ARPAbet with stress, and pauses.
+
+    Args:
+        text: Numbers, dates, money and abbreviations are read as words.
+        model: Folder of a model (default: HOLDFAST_PHONEMES, or the repository's examples).
+    """
+    from holdfast.speech.speak.pronunciation import phonemes as compute
+
+    return compute(text, model)
+
+
+@app.command
+def align(
+    audio: Annotated[Path, option(metavar="AUDIO")],
+    text: Annotated[str, option(metavar="TEXT")],
+    /,
+    *,
+    model: Annotated[Path | None, option("--model", metavar="MODEL")] = None,
+    phonemes: _Phonemes = None,
+    form: Annotated[Literal["textgrid", "ctm"] | None, option("--format")] = None,
+    output: Annotated[Path | None, option("--output", "-o", metavar="PATH")] = None,
+) -> Answer:
+    """Align a text with its recording: times of words and phones; exit with 1 if it is another text.
+
+    Args:
+        audio: WAV or FLAC of any sample rate.
+        text: What is said, or a file with it.
+        model: Folder of an aligner (default: HOLDFAST_ALIGNER, or the repository's examples).
+        phonemes: Folder of a model of `phonemes` (default: HOLDFAST_PHONEMES, or the examples).
+        form: Also write a TextGrid of Praat, or a time-marked transcript (ctm).
+        output: This file (default: the name of the audio, in the current folder).
+    """
+    from holdfast.speech.speak.alignment import align as compute
+
+    try:
+        source: str | Path = Path(text) if Path(text).is_file() else text
+    except OSError:  # longer than a name of a file can be
+        source = text
+    return compute(audio, source, model, phonemes=phonemes, form=form, output=output)

@@ -1,0 +1,297 @@
+"""Forced alignment: when each word and phone of a known text is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.errors import InputError
+from holdfast.files import read_whole, write_whole
+from holdfast.plain import plain
+from holdfast.speech.recognize import hypotheses
+from holdfast.speech.recognize.audio import read_audio
+from holdfast.speech.recognize.features import log_features
+from holdfast.speech.recognize.subtitles import subtitles
+from holdfast.speech.speak.dictionary import PAUSE, Phones
+from holdfast.speech.speak.lattice import AlignedPath, Array, PhoneGraph, best_path
+from holdfast.speech.speak.pronunciation import Phonemizer, Word, model_folder
+from holdfast.speech.speak.segmentation import Aligner
+from holdfast.speech.speak.textgrid import Interval, textgrid
+
+Format = Literal["textgrid", "ctm"]
+_AROUND = 2
+"""Frames on each side of a boundary whose outputs count for its score: a peak may be spread."""
+MATCHES, DIFFERS = 0.6, 0.3
+"""Mean score from which on audio and text match, and below which they do not; between, it is not known."""
+
+
+@dataclass(frozen=True)
+class AlignedPhone:
+    """A phone, or a silence (``SIL``), with its time."""
+
+    phone: str
+    """ARPAbet with stress."""
+    start_s: float
+    end_s: float
+    """Where the next begins."""
+    score: float
+    """Probability of the boundary with which it begins, 0 to 1; of the first phone, that of its end."""
+
+
+@dataclass(frozen=True)
+class AlignedWord:
+    """A word with its time."""
+
+    word: str
+    start_s: float
+    end_s: float
+    score: float
+    """Mean of its boundaries, the last among them."""
+    phones: Phones
+    """The pronunciation that fits best."""
+
+
+@dataclass(frozen=True)
+class Alignment(Answer):
+    """Words and phones of a text with their times in a recording."""
+
+    audio: str
+    duration_s: float
+    words: Sequence[AlignedWord]
+    phones: Sequence[AlignedPhone]
+    """From 0 to the end of the audio without gaps, the silences among them."""
+    matches: bool | None
+    """Whether the text is what is said; None: cannot tell. If it is not, the times mean nothing."""
+    path: Path | None = None
+    """File that was written."""
+    notes: Sequence[str] = ()
+    """What was changed: channels mixed, rate converted."""
+
+    @property
+    def title(self) -> str:
+        """Heading of the page."""
+        return "Alignment"
+
+    @property
+    def score(self) -> float:
+        """Mean of the words' scores."""
+        return fmean(each.score for each in self.words)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if the text is not what is said."""
+        return int(self.matches is False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """`audio`, `duration_s`, `matches`, `score`; `words` and `phones` with start_s, end_s, score."""
+        return {
+            "audio": self.audio,
+            "duration_s": self.duration_s,
+            "matches": self.matches,
+            "score": self.score,
+            "words": plain(self.words),
+            "phones": plain(self.phones),
+        }
+
+    def values(self) -> Sequence[Value]:
+        """What two alignments are compared by."""
+        return [Value("score", self.score, better="higher")]
+
+    def written(self) -> Mapping[str, Path]:
+        """The file."""
+        return {} if self.path is None else {"alignment": self.path}
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The audio."""
+        return [("Audio", ", ".join([self.audio, *self.notes]))]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Whether audio and text match; words that may not be there."""
+        remedy = "Compare the text with what is said; the times may mean nothing."
+        if self.matches is False:
+            sentence = f"The audio does not hold this text (score {self.score:.2f})."
+            return [Unknown(sentence, remedy, doubt=True)]
+        if self.matches is None:
+            sentence = f"Cannot tell whether the audio holds this text (score {self.score:.2f})."
+            return [Unknown(sentence, remedy, doubt=True)]
+        weak = [
+            f"{each.word} ({each.start_s:.2f} s)" for each in self.words if each.score < DIFFERS
+        ]
+        if not weak:
+            return []
+        return [
+            Unknown(f"Perhaps not said, or said otherwise: {', '.join(weak)}.", remedy, doubt=True)
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """One row per word."""
+        sentence = (
+            f"{len(self.words):,} words in {self.duration_s:.2f} s, mean score {self.score:.2f}."
+        )
+        table = pa.table(
+            {
+                "word": [each.word for each in self.words],
+                "start": [each.start_s for each in self.words],
+                "end": [each.end_s for each in self.words],
+                "score": [each.score for each in self.words],
+                "phones": [" ".join(each.phones) for each in self.words],
+            }
+        )
+        columns = {name: ColumnFormat(unit="s", digits=3) for name in ("start", "end")}
+        columns |= {"word": ColumnFormat(), "phones": ColumnFormat()}
+        columns["score"] = ColumnFormat(digits=2)
+        how = How(
+            "score = mean over a word's boundaries of min(1, sum of P_t(boundary) for |t - boundary| <= 2)",
+            {"matches from": MATCHES, "does not match below": DIFFERS},
+            source="Arik and others, Deep Voice, 2017, section 4.2",
+        )
+        tables = [Table(table, columns)]
+        return [Section("words", "When is each word said?", sentence, tables=tables, how=how)]
+
+
+def align(
+    audio: str | Path,
+    text: str | Path,
+    model: str | Path | None = None,
+    *,
+    phonemes: str | Path | None = None,
+    form: Format | None = None,
+    output: str | Path | None = None,
+) -> Alignment:
+    """Find when each word and phone of a text is said.
+
+    Of several pronunciations the one that fits the sound is taken; silences between words are found.
+
+    Args:
+        audio: WAV or FLAC of any rate.
+        text: what is said, in English; or the `Path` of a file with it.
+        model: folder of an aligner; None: the environment's ``HOLDFAST_ALIGNER``, or the one in
+            ``examples/speech/aligner`` of the clone that holdfast runs from.
+        phonemes: folder of the model of `holdfast.speech.speak.phonemes`, found likewise.
+        form: also write a TextGrid of Praat (``textgrid``), or a time-marked transcript (``ctm``).
+        output: this file; by default beside the working directory's other files, with the audio's name.
+
+    Raises:
+        InputError: what `read_audio` and `phonemes` refuse; ``audio-too-short`` for the phones;
+            ``out-of-range`` for audio and text that are too long at once.
+    """
+    aligner = Aligner.load(model_folder(model, "aligner"))
+    if isinstance(text, Path):
+        text = _content(text)
+    words = [each for each in Phonemizer(phonemes)(text) if each.source != "pause"]
+    sound = read_audio(audio, aligner.features.rate)
+    spoken = align_samples(aligner, sound.samples, words)
+    matches = None
+    score = fmean(each.score for each in spoken[0])
+    if score >= MATCHES or score < DIFFERS:
+        matches = score >= MATCHES
+    path = None
+    if form is not None:
+        path = Path(output or Path(audio).with_suffix(f".{_SUFFIXES[form]}").name)
+        _write(path, form, Path(audio).stem, sound.seconds, *spoken)
+    return Alignment(str(audio), sound.seconds, *spoken, matches, path, sound.notes)
+
+
+_SUFFIXES = {"textgrid": "TextGrid", "ctm": "ctm"}
+
+
+def align_samples(
+    model: Aligner, samples: Array, words: Sequence[Word]
+) -> tuple[list[AlignedWord], list[AlignedPhone]]:
+    """Align words with samples at the model's rate.
+
+    Args:
+        model: the network.
+        samples: float32 [n].
+        words: without pauses.
+
+    Raises:
+        InputError: ``empty-input`` for less than a frame; ``audio-too-short``; ``out-of-range``.
+    """
+    log_probs = outputs_of(model, samples)
+    graph = PhoneGraph.of_words([each.alternates for each in words])
+    path = best_path(log_probs, graph, model.alphabet)
+    scores = _scores(log_probs, path)
+    # A boundary is in the middle of the frames that output it; a frame's time is that of its middle.
+    middle = [(first + last) / 2 for first, last in zip(path.first, path.last, strict=True)]
+    window = model.features.window_s / 2
+    length = len(samples) / model.features.rate
+    times = [0.0, *(each * model.frame_s + window for each in middle[1:]), length]
+    phones = [
+        AlignedPhone(graph.phones[node], start, end, score)
+        for node, start, end, score in zip(path.nodes, times, times[1:], scores, strict=False)
+    ]
+    found = []
+    owners = [graph.words[node] for node in path.nodes]
+    for number, word in enumerate(words):
+        places = [place for place, owner in enumerate(owners) if owner == number]
+        own = scores[places[0] : places[-1] + 2]
+        said = tuple(phones[place].phone for place in places)
+        start, end = phones[places[0]].start_s, phones[places[-1]].end_s
+        found.append(AlignedWord(word.text, start, end, fmean(own), said))
+    return found, phones
+
+
+def outputs_of(model: Aligner, samples: Array) -> Array:
+    """Log probabilities of the network, float64 [T, L]."""
+    features = log_features(samples, model.features)
+    model.network.eval()
+    with torch.inference_mode():
+        log_probs, _ = model.network(features[None], torch.tensor([len(features)]))
+    array: Array = log_probs[0].double().numpy()
+    return array
+
+
+def _scores(log_probs: Array, path: AlignedPath) -> list[float]:
+    """Probability of each boundary; a first phone, which has none, takes that of the next."""
+    scores: list[float | None] = []
+    for first, last, column in zip(path.first, path.last, path.columns, strict=True):
+        if column is None:
+            scores.append(0.0 if scores else None)
+            continue
+        around = log_probs[max(0, first - _AROUND) : last + _AROUND + 1, column]
+        scores.append(min(1.0, float(np.exp(around).sum())))
+    second = next((each for each in scores if each is not None), 0.0)
+    return [second if each is None else each for each in scores]
+
+
+def _content(path: Path) -> str:
+    try:
+        return read_whole(path, "a text").decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start}"
+        raise InputError(
+            "the text is not UTF-8", code="invalid-encoding", path=path, place=place
+        ) from error
+
+
+def _write(
+    path: Path,
+    form: Format,
+    name: str,
+    length: float,
+    words: Sequence[AlignedWord],
+    phones: Sequence[AlignedPhone],
+) -> None:
+    if form == "ctm":
+        timed = [
+            hypotheses.Word(each.word, 0, 0, each.start_s, each.end_s, each.score) for each in words
+        ]
+        content = subtitles(timed, "ctm", name)
+    else:
+        silent = {each.start_s: "" for each in phones if each.phone == PAUSE}
+        rows = [Interval(each.start_s, each.end_s, each.word) for each in words]
+        names = [
+            Interval(each.start_s, each.end_s, silent.get(each.start_s, each.phone))
+            for each in phones
+        ]
+        content = textgrid({"words": rows, "phones": names}, length)
+    write_whole(path, content.encode())
