@@ -41,6 +41,11 @@ class Generator:
         room.append(np.zeros(LEVELS + LEVELS // 16, np.float32))
         self.work = Work(*room)
 
+    def compile(self) -> None:
+        """Compile the kernel, or load it from the cache of a process before; draws nothing."""
+        shape = (len(self.state.last), 0, self.weights.dilations.size, 2 * self.residual)
+        self.generate(np.zeros(shape, np.float32), np.zeros(shape[:2], np.float32))
+
     def generate(self, conditioning: Array, uniforms: Array, logits: Array | None = None) -> Array:
         """The next samples.
 
