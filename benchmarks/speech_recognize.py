@@ -1,11 +1,12 @@
 """Decoding of CTC outputs beside pyctcdecode and flashlight-text: CPU seconds, word error rates, hotwords.
 
-    python benchmarks/speech_recognize.py [--python PYTHON] [--utterances N]
+    python benchmarks/speech_recognize.py [--python PYTHON] [--utterances N] [--timed N]
 
 PYTHON has the peers, which need NumPy 1; without it the script makes `.venv-ctc`. Sentences of Python's
 documentation become outputs like those of a model with letters (`speech_recognize_inputs`), a clear and a
-noisy set; the trigram model is of other sentences. Every contender decodes each set five times, after a
-first utterance that loads or compiles what it needs; CPU seconds count, for the machine may be busy.
+noisy set; the trigram model is of other sentences. Every contender decodes the first sentences of each set
+five times, after one that loads or compiles what it needs; CPU seconds count, for the machine may be busy.
+Error rates are those of all sentences.
 Writes `benchmarks/results/speech_recognize.json`.
 """
 
@@ -49,8 +50,8 @@ def word_error_rate(truth: list[str], texts: list[str]) -> float:
     return 100 * errors / words
 
 
-def ours(folder: Path, with_lm: bool, with_hotwords: bool) -> tuple[float, list[str]]:
-    """Median CPU seconds and texts."""
+def ours(folder: Path, with_lm: bool, with_hotwords: bool, timed: int) -> tuple[float, list[str]]:
+    """Median CPU seconds of the first utterances, and the texts of all."""
     with np.load(folder / "logits.npz") as stored:
         arrays = {name: stored[name] for name in stored.files}
     decoder = Decoder(
@@ -58,20 +59,22 @@ def ours(folder: Path, with_lm: bool, with_hotwords: bool) -> tuple[float, list[
         lm=folder / "words.arpa" if with_lm else None,
         hotwords=(folder / "hotwords.txt").read_text().split() if with_hotwords else (),
     )
+    first = dict(list(arrays.items())[:timed])
     decoder.decode(dict(list(arrays.items())[:1]))
     seconds = []
     for _ in range(5):
         begin = time.process_time()
-        found = decoder.decode(arrays)
+        decoder.decode(first)
         seconds.append(time.process_time() - begin)
-    return statistics.median(seconds), found.texts
+    return statistics.median(seconds), decoder.decode(arrays).texts
 
 
 def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", type=Path, help="an interpreter that has the peers")
-    parser.add_argument("--utterances", type=int, default=20)
+    parser.add_argument("--utterances", type=int, default=600)
+    parser.add_argument("--timed", type=int, default=20)
     given = parser.parse_args()
     python = given.python
     if python is None:
@@ -80,11 +83,11 @@ def main() -> None:
             subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
             subprocess.run([python, "-m", "pip", "-q", "install", *PEERS], check=True)
     where = machine()
-    comparisons, limits, rates, frames = [], [], [], 0
+    comparisons, limits, rates, frames, words = [], [], [], 0, 0
 
     def peer(folder: Path, name: str, lm: bool, hotwords: bool = False) -> tuple[float, list[str]]:
-        words = [name, *("yes" if each else "no" for each in (lm, hotwords))]
-        script = [python, "-W", "ignore", HERE / "speech_recognize_peers.py", folder, *words]
+        contender = [name, *("yes" if each else "no" for each in (lm, hotwords)), str(given.timed)]
+        script = [python, "-W", "ignore", HERE / "speech_recognize_peers.py", folder, *contender]
         made = subprocess.run(script, check=True, capture_output=True, text=True)
         found = json.loads(made.stdout.splitlines()[-1])
         return found["cpu_s"], found["texts"]
@@ -93,11 +96,12 @@ def main() -> None:
         folder = Path(name)
         for which, sure_from in SETS.items():
             truth = inputs.write(folder, given.utterances, sure_from)
+            words = sum(len(text.split()) for text in truth)
             with np.load(folder / "logits.npz") as stored:
-                frames = sum(len(stored[each]) for each in stored.files)
+                frames = sum(len(stored[each]) for each in stored.files[: given.timed])
             for lm in (False, True):
                 what = f"{which}, {'trigrams' if lm else 'no language model'}"
-                mine, texts = ours(folder, lm, False)
+                mine, texts = ours(folder, lm, False, given.timed)
                 rate = word_error_rate(truth, texts)
                 row = {"set": what, "holdfast": rate}
                 for rival, target in (("pyctcdecode", 20.0), ("flashlight", 1.0)):
@@ -110,7 +114,7 @@ def main() -> None:
                     limited(f"{what}: word error rate above pyctcdecode's", worse, "points", 0.1)
                 )
                 if lm:
-                    many, _ = ours(folder, lm, True)
+                    many, _ = ours(folder, lm, True, given.timed)
                     share = many / mine
                     limits.append(limited(f"{what}: 200 hotwords over none", share, "x", 1.3))
                     seconds, _ = peer(folder, "pyctcdecode", lm, hotwords=True)
@@ -119,8 +123,9 @@ def main() -> None:
     result = {
         "title": "Decoding of CTC outputs",
         "script": "benchmarks/speech_recognize.py",
-        "input": f"{given.utterances} sentences of Python's documentation as outputs of 29 labels, "
-        f"{frames:,} frames per set, made with confusions (chosen, no real model); beam 100; CPU seconds",
+        "input": f"{given.utterances} sentences ({words:,} words) of Python's documentation as outputs of "
+        f"29 labels, made with confusions (chosen, no real model), times of the first {given.timed} "
+        f"({frames:,} frames); beam 100; CPU seconds",
         "comparisons": comparisons,
         "limits": limits,
         "figures": {},

@@ -179,10 +179,15 @@ class _DuckDB(Engine):
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
 
     def keep(self, name: str, query: str, *, as_written: bool = False) -> None:
-        if as_written:
-            self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
-        self._connection.execute("RESET disabled_optimizers")
+        made = f"CREATE OR REPLACE TABLE {name} AS {query}"
+        if not as_written:
+            self._connection.execute(made)
+            return
+        self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        try:
+            self._connection.execute(made)
+        finally:
+            self._connection.execute("RESET disabled_optimizers")
 
     def close(self) -> None:
         self._connection.close()

@@ -322,6 +322,7 @@ def test_submitted_in_the_hour_that_comes_twice(tmp_path: Path) -> None:
         assert [row["submit_s"] for row in stored(store)] == [job.submit for job in jobs]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("stated", ["Cluster", "association", "both", "neither"])
 @pytest.mark.parametrize("text_first", [True, False])
 def test_a_cluster_that_one_source_does_not_state(

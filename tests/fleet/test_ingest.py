@@ -115,6 +115,7 @@ def test_lost_attempts_come_back_with_the_nodes_that_failed(testbed: Path, tmp_p
     }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("said", ["n3", "N3", "n3.cluster.example.org"])
 @pytest.mark.parametrize("steps", ["n[5-6]", "n[3-4]"])
 def test_an_attempt_is_lost_between_two_that_keep_their_submit(

@@ -12,7 +12,7 @@ from holdfast import fleet
 from incident_figures import FLEETS, LOGS, STRENGTHS, WITH_LEMONS, coverage, recall, verdict_of
 from known_fleets import PERIOD_S, SWITCH, Known, draw
 
-QUICK = 2  # Logs of each fleet in the quick run
+QUICK = 1  # Logs of each fleet in the quick run
 
 
 def test_intervals_and_lemons_of_a_few_logs() -> None:

@@ -76,8 +76,9 @@ def test_nodes_that_no_attempt_names_are_no_all_clear(tmp_path: Path) -> None:
         assert any(each.doubt and "blade9, rack3" in each.text for each in answer.unknowns())
 
 
-@pytest.mark.parametrize("said", ["rack3-b", "RACK3-B.example.org", "rack3-b.mgmt.lan"])
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("source", ["controller", "outages", "inventory", "failed_node"])
+@pytest.mark.parametrize("said", ["RACK3-B.example.org", "rack3-b", "rack3-b.mgmt.lan"])
 def test_a_failed_node_has_one_name_whoever_names_it(
     tmp_path: Path, said: str, source: str
 ) -> None:

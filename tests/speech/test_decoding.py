@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import InputError
 from holdfast.speech.recognize import Decoder, LanguageModel, decode, decode_file
+from holdfast.speech.recognize._kernels import labels_of
 from holdfast.speech.recognize.decoding import Search
 from holdfast.speech.recognize.emissions import log_probabilities
 
@@ -140,6 +141,48 @@ def speech(seed: int, frames: int) -> NDArray[np.float32]:
     """Logits in which most frames are nearly sure."""
     draw = np.random.default_rng(seed)
     return draw.gumbel(0, 1.5, (frames, len(LABELS))).astype(np.float32)
+
+
+def plain_search(log_probs: NDArray[np.float32], width: int, margin: float) -> dict[Any, float]:
+    """Prefix beam search with a dictionary: ln P of each prefix that is left."""
+    beam = {(): (0.0, -np.inf)}  # alignments that end in a blank, and in the last label
+    for row in log_probs.astype(float):
+        grown: dict[Any, list[float]] = defaultdict(lambda: [-np.inf, -np.inf])
+        for prefix, (blank, last) in beam.items():
+            both = np.logaddexp(blank, last)
+            for label in (k for k in range(len(LABELS)) if row[k] > -5 or k == row.argmax()):
+                nothing = label == BLANK or (label == SPACE and prefix[-1:] in ((), (SPACE,)))
+                repeated = prefix[-1:] == (label,)
+                if nothing or repeated:
+                    scores = grown[prefix]
+                    place = int(label != BLANK)
+                    more = both if nothing else last
+                    scores[place] = np.logaddexp(scores[place], more + row[label])
+                if not nothing:
+                    scores = grown[(*prefix, label)]
+                    scores[1] = np.logaddexp(scores[1], (blank if repeated else both) + row[label])
+        ranked = sorted(grown.items(), key=lambda each: -np.logaddexp(*each[1]))[:width]
+        least = np.logaddexp(*ranked[0][1]) - margin
+        beam = {key: (a, b) for key, (a, b) in ranked if np.logaddexp(a, b) >= least}
+    return {prefix: float(np.logaddexp(*each)) for prefix, each in beam.items()}
+
+
+@pytest.mark.parametrize(("width", "margin"), [(7, 10.0), (40, 3.0), (40, 10.0)])
+def test_a_narrow_beam_keeps_what_a_plain_search_keeps(width: int, margin: float) -> None:
+    """Also where a prefix leaves the beam, one that continues it stays, and it comes back."""
+    for seed in range(4):
+        log_probs = log_probabilities(speech(seed, 50))
+        search = Search(Decoder(LABELS, beam=width, margin=margin), len(LABELS))
+        search.push(log_probs)
+        nodes, active = search.beam.nodes, search.beam.active
+        found = {tuple(labels_of(nodes, at).tolist()): nodes["total"][at] for at in active}
+        assert found == pytest.approx(plain_search(log_probs, width, margin))
+        assert len(active) == len(found) <= width
+
+
+def test_a_frame_that_writes_nothing_is_no_end() -> None:
+    emissions = np.eye(4)[[1, 3, 0, 2]]
+    assert decode(emissions, ["<pad>", "a", "b", "<s>"]).texts == ["ab"]
 
 
 def test_a_batch_any_order_and_any_hotword_order_give_the_same(lm: LanguageModel) -> None:

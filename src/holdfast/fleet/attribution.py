@@ -418,13 +418,16 @@ def _failed(log: FleetLog) -> str:
 
 def _requeued_by_node(log: FleetLog) -> str:
     """REQUEUED attempts that the failure of a node ended: key. A user or administrator ends others so."""
-    requeued = log.view(
-        "requeued", f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL"
-    )
-    named = _evident_nodes(
-        log, requeued, f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
-    )
-    return log.keep("requeued_by_node", f"SELECT DISTINCT key FROM ({named}) AS named")
+
+    def query() -> str:
+        requeued = log.view(
+            "requeued",
+            f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL",
+        )
+        each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
+        return f"SELECT DISTINCT key FROM ({_evident_nodes(log, requeued, each_node)}) AS named"
+
+    return log.keep("requeued_by_node", query)
 
 
 def _failed_ends(log: FleetLog) -> str:
@@ -483,21 +486,22 @@ def _unplanned_outages(log: FleetLog) -> str:
     drains it as the attempt ends. What a person plans is no failure, whoever requeues the jobs: a window
     (MAINT), and a drain for maintenance or of several nodes at once for a reason that is no check's.
     """
-    outages = log.table("node_outages")
-    reasons = {MAINTENANCE: [MAINTENANCE], UNKNOWN: [""]}
-    for row in log.rows(f"SELECT DISTINCT reason FROM {outages} WHERE reason <> ''"):
-        reasons.setdefault(log.taxonomy.symptom(row["reason"]), []).append(row["reason"])
-    return log.keep(
-        "unplanned_outages",
-        f"""SELECT node, start_s FROM (
-            SELECT node, start_s, state, coalesce(reason, '') AS why, count(*) OVER (
-                PARTITION BY cluster, reason, {bucket("start_s", SLURM_MATCH_S)}) AS at_once
-            FROM {outages} WHERE upper(state) NOT LIKE '%MAINT%'
-        ) AS outages
-        WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})')
-            OR NOT (why IN {literal(reasons[MAINTENANCE])}
-                OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})""",
-    )
+
+    def query() -> str:
+        outages = log.table("node_outages")
+        reasons = {MAINTENANCE: [MAINTENANCE], UNKNOWN: [""]}
+        for row in log.rows(f"SELECT DISTINCT reason FROM {outages} WHERE reason <> ''"):
+            reasons.setdefault(log.taxonomy.symptom(row["reason"]), []).append(row["reason"])
+        return f"""SELECT node, start_s FROM (
+                SELECT node, start_s, state, coalesce(reason, '') AS why, count(*) OVER (
+                    PARTITION BY cluster, reason, {bucket("start_s", SLURM_MATCH_S)}) AS at_once
+                FROM {outages} WHERE upper(state) NOT LIKE '%MAINT%'
+            ) AS outages
+            WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})')
+                OR NOT (why IN {literal(reasons[MAINTENANCE])}
+                    OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})"""
+
+    return log.keep("unplanned_outages", query)
 
 
 @dataclass(frozen=True)

@@ -149,11 +149,16 @@ def strange_outcomes(log: FleetLog) -> dict[str, int]:
 
 
 def other_nodes(log: FleetLog) -> float:
-    """Share of the GPU time of attempts on several nodes that is on nodes of an unusual size."""
-    usual = f"gpus <> {log.gpus_per_node} * node_count"
-    time = f"sum(CASE WHEN {usual} THEN gpu_hours ELSE 0 END) / sum(gpu_hours)"
-    where = "ran AND node_count > 1 AND gpu_hours > 0"
-    return log.value(f"SELECT {time} FROM {log.tallies} WHERE {where}") or 0.0
+    """Share of the GPU time of attempts on several nodes, or of the inventory, that is of another size."""
+    usual = log.gpus_per_node
+    shares = log.rows(
+        f"""SELECT sum(CASE WHEN gpus <> {usual} * node_count THEN gpu_hours ELSE 0 END)
+            / sum(gpu_hours) AS n
+        FROM {log.tallies} WHERE ran AND node_count > 1 AND gpu_hours > 0
+        UNION ALL SELECT avg(CASE WHEN gpus <> {usual} THEN 1.0 ELSE 0.0 END)
+        FROM {log.table("nodes")} WHERE gpus > 0 AND NOT inferred"""
+    )
+    return float(max(row["n"] or 0 for row in shares))
 
 
 def strangers(events: int, nodes: list[str]) -> Unknown:

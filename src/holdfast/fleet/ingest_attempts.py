@@ -152,7 +152,7 @@ class Attempts:
         self._files: list[Path] = []
         self._scratch = scratch
         scratch.mkdir(parents=True, exist_ok=True)
-        self._db = duckdb.connect(
+        self.database = duckdb.connect(
             config={"memory_limit": _MEMORY, "temp_directory": str(scratch / "spill")}
         )
         self._rows_in: list[int] = []
@@ -163,7 +163,7 @@ class Attempts:
 
     def close(self) -> None:
         """Free the memory."""
-        self._db.close()
+        self.database.close()
 
     def add_rows(self, rows: pa.Table) -> None:
         """Take in rows that no source has."""
@@ -188,9 +188,9 @@ class Attempts:
         self._rows_in += [pq.read_metadata(file).num_rows for file in files]
         jobs = f"SELECT {_JOB} AS job FROM {self._rows(range(first, len(self._files)))}"
         if not first:
-            self._db.execute(f"CREATE TABLE attempt AS {_INDEX} {self._every} LIMIT 0")
+            self.database.execute(f"CREATE TABLE attempt AS {_INDEX} {self._every} LIMIT 0")
             jobs = f"SELECT job FROM ({jobs}) GROUP BY job HAVING count(*) > 1"
-        self._db.execute(
+        self.database.execute(
             f"""INSERT INTO attempt {_INDEX} {self._every}
             WHERE ({_JOB} IN ({jobs}) OR attempt IS DISTINCT FROM 1 OR recovered)
                 AND place NOT IN (SELECT place FROM attempt);
@@ -213,19 +213,19 @@ class Attempts:
 
     def _chosen(self, condition: str) -> str:
         """SQL: the rows of the index for which the condition holds, whole."""
-        found = self._db.sql(
+        found = self.database.sql(
             f"SELECT DISTINCT place >> 40 FROM attempt WHERE {condition} ORDER BY 1"
         )
         rows = self._rows([number for (number,) in found.fetchall()] or [0])
         return f"{rows} SEMI JOIN (FROM attempt WHERE {condition}) AS chosen USING (place)"
 
     def _count(self, rows: str) -> int:
-        ((count,),) = self._db.sql(f"SELECT count(*) FROM {rows}").fetchall()
+        ((count,),) = self.database.sql(f"SELECT count(*) FROM {rows}").fetchall()
         return int(count)
 
     def submitted_with(self, rows: pa.Table) -> pa.Table:
         """The rows that stay, whole, that have cluster, job_id_raw and submit_s of one of `rows`."""
-        self._db.register("asked", rows.select(["cluster", "job_id_raw", "submit_s"]))
+        self.database.register("asked", rows.select(["cluster", "job_id_raw", "submit_s"]))
         return self._whole(
             f"""FROM {self._every} SEMI JOIN asked USING (cluster, job_id_raw, submit_s)
             WHERE NOT recovered AND place NOT IN (SELECT place FROM attempt WHERE NOT keep)"""
@@ -233,7 +233,7 @@ class Attempts:
 
     def _whole(self, query: str) -> pa.Table:
         """Rows in order, in the columns of the store."""
-        rows = self._db.sql(f"SELECT * EXCLUDE (place) FROM ({query}) ORDER BY place")
+        rows = self.database.sql(f"SELECT * EXCLUDE (place) FROM ({query}) ORDER BY place")
         return rows.to_arrow_table().cast(ATTEMPTS)
 
     def drop_recovered(self) -> pa.Table:
@@ -241,7 +241,7 @@ class Attempts:
         if not self._count("attempt WHERE recovered"):
             return ATTEMPTS.empty_table()
         found = self._whole(f"FROM {self._chosen('recovered')}")
-        self._db.execute("UPDATE attempt SET keep = false WHERE recovered")
+        self.database.execute("UPDATE attempt SET keep = false WHERE recovered")
         return found
 
     def merge_duplicates(self, *, hours_repeat: bool) -> int:
@@ -256,16 +256,16 @@ class Attempts:
         Returns:
             attempts of which two rows are over in different states.
         """
-        self._db.execute(_REQUEUES.format(other_hour=_OTHER_HOUR if hours_repeat else "false"))
-        self._db.execute(_REPEATED_HOUR)
-        self._db.execute(
+        self.database.execute(_REQUEUES.format(other_hour=_OTHER_HOUR if hours_repeat else "false"))
+        self.database.execute(_REPEATED_HOUR)
+        self.database.execute(
             """CREATE TABLE twice AS SELECT key FROM attempt WHERE keep AND job IN (FROM several)
             GROUP BY key HAVING count(*) > 1"""
         )
         if not self._count("twice"):
             return 0
         twice = "keep AND job IN (FROM several) AND key IN (FROM twice)"
-        self._db.execute(
+        self.database.execute(
             f"""CREATE TABLE ranked AS
             SELECT place, key, is_over, state, filled, bit_or(filled) OVER (PARTITION BY key) AS known,
                 row_number() OVER (PARTITION BY key ORDER BY is_over DESC, end_s DESC,
@@ -290,7 +290,7 @@ class Attempts:
                 SELECT wide.* EXCLUDE (key), ranked.key, rank
                 FROM {self._chosen(places)} JOIN ranked USING (place)
             ) GROUP BY key ORDER BY key"""
-            merged.append(self._new(self._db.sql(query).to_arrow_table().cast(ATTEMPTS)))
+            merged.append(self._new(self.database.sql(query).to_arrow_table().cast(ATTEMPTS)))
         if merged:
             self._add(merged)
         return self._count(
@@ -310,13 +310,13 @@ class Attempts:
         Returns:
             the files; those of the store in which nothing changes are among them.
         """
-        self._db.execute(_REUSES)
-        self._db.execute(_CHAINS)
+        self.database.execute(_REUSES)
+        self.database.execute(_CHAINS)
         kept = []
         moved = []
         chunks = []
         size = FILE_ROWS
-        changes = {file: facts for file, *facts in self._db.sql(_FILES).fetchall()}
+        changes = {file: facts for file, *facts in self.database.sql(_FILES).fetchall()}
         found = []
         for number, rows in enumerate(self._rows_in):
             dropped, *facts = changes.get(number, (0, False, True))
@@ -341,7 +341,7 @@ class Attempts:
                 size = FILE_ROWS if recovered else size + rows
         new = [folder / f"{commit}-{place:03d}.parquet" for place in range(len(moved + chunks))]
         for numbers, file in zip(chunks, new, strict=False):
-            rows = self._db.sql(
+            rows = self.database.sql(
                 f"""SELECT wide.* EXCLUDE (place) REPLACE (
                     coalesce(chain.key, wide.key) AS key,
                     nullif(coalesce(number, 1), 0)::INTEGER AS attempt, chain.reuse::INTEGER AS reuse,
@@ -357,7 +357,7 @@ class Attempts:
 
     def counts(self) -> dict[str, int]:
         """Rows that stay, recovered ones of them, jobs."""
-        ((every, rows, recovered, jobs),) = self._db.sql(
+        ((every, rows, recovered, jobs),) = self.database.sql(
             "SELECT count(*), count(*) FILTER (keep), count(*) FILTER (keep AND recovered), "
             "count(DISTINCT job) FILTER (keep) FROM attempt"
         ).fetchall()
@@ -378,10 +378,12 @@ class Attempts:
             "GROUP BY job HAVING count(*) > 1)"
         )
         real = _REAL.format(rows=self._every)
-        self._db.execute(f"CREATE TABLE requeued AS {_REQUEUED.format(real=real, plain=_PLAIN)}")
+        self.database.execute(
+            f"CREATE TABLE requeued AS {_REQUEUED.format(real=real, plain=_PLAIN)}"
+        )
         hidden = self._count("requeued WHERE restarted")
         if self._count("requeued") > hidden:
-            ((late,),) = self._db.sql(_LATE.format(real=real, plain=_PLAIN)).fetchall()
+            ((late,),) = self.database.sql(_LATE.format(real=real, plain=_PLAIN)).fetchall()
             hidden += late
         if not shown and not hidden:
             return "unknown"
@@ -389,7 +391,7 @@ class Attempts:
 
     def time_range(self) -> list[int] | None:
         """First and last time of an attempt."""
-        ((low, high, first, last),) = self._db.sql(
+        ((low, high, first, last),) = self.database.sql(
             f"SELECT least(min(start_s), min({_END})), greatest(max(start_s), max({_END})), "
             f"min(submit_s), max(submit_s) FROM {self._every} "
             "WHERE place NOT IN (SELECT place FROM attempt WHERE NOT keep)"

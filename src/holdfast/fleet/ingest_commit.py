@@ -102,7 +102,7 @@ def commit(
         hours_repeat=zones != {"UTC"},
     )
     tables["attempts"] = attempts.pop("files")
-    tables["nodes"], nodes, inferred = merge_nodes(work)
+    tables["nodes"], nodes, inferred = attempts.pop("nodes")
     counts = {
         **attempts["counts"],
         "nodes": nodes,
@@ -160,6 +160,7 @@ def _attempts(
         for file in files:
             sync(file)
         return {
+            "nodes": merge_nodes(work, attempts.database),
             "files": [file.relative_to(work.folder).as_posix() for file in files]
             or [work.write("attempts", [])],
             "counts": attempts.counts(),
@@ -311,13 +312,14 @@ _ONE_ROW_A_NODE = """SELECT cluster, node,
     GROUP BY cluster, node ORDER BY inferred, cluster, node"""
 
 
-def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
+def merge_nodes(
+    work: Commit, database: duckdb.DuckDBPyConnection
+) -> tuple[list[str], int, list[str]]:
     """The inventory, and the nodes that only logs name: files, rows, what was inferred."""
     seen = pa.concat_tables(_pieces(work, "seen_nodes"))
     seen = seen.append_column("inferred", pa.array(np.ones(len(seen), bool)))
     rows = pa.concat_tables([*_pieces(work, "nodes"), seen], promote_options="default")
-    with closing(duckdb.connect()) as database:
-        nodes = database.register("rows", rows).sql(_ONE_ROW_A_NODE).to_arrow_table().cast(NODES)
+    nodes = database.register("rows", rows).sql(_ONE_ROW_A_NODE).to_arrow_table().cast(NODES)
     guessed = pc.sum(nodes["inferred"]).as_py()
     inferred = [
         f"{guessed} of {len(nodes)} nodes come from the node lists of jobs, not from an "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,12 +153,16 @@ class Stage:
 
 def coded_table(name: str, *files: Path) -> pa.Table:
     """The rows of a table in files of the store, coded."""
-    schema = with_codes(SCHEMAS[name].empty_table()).schema
+    none = _no_rows(name)
+    schema = none.schema
     texts = [field.name for field in SCHEMAS[name] if pa.types.is_string(field.type)]
     read = (pq.read_table(file, read_dictionary=texts) for file in files)
-    return pa.concat_tables(
-        [schema.empty_table(), *(with_codes(each).cast(schema) for each in read)]
-    )
+    return pa.concat_tables([none, *(with_codes(each).cast(schema) for each in read)])
+
+
+@cache
+def _no_rows(name: str) -> pa.Table:
+    return with_codes(SCHEMAS[name].empty_table()).schema.empty_table()
 
 
 def write_rows(target: Path, pieces: Iterable[pa.Table]) -> None:

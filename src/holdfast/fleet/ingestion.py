@@ -381,7 +381,7 @@ def _result(
     facts = store.facts
     span = store.facts["time_range"]
     entries = facts["sources"]
-    log = FleetLog(store)
+    log = FleetLog(store) if facts["counts"]["health_events"] else None
     return IngestResult(
         store=str(store.path),
         **facts["counts"],
@@ -395,6 +395,6 @@ def _result(
         unreadable=[f"{path}: {error.found or error.problem}" for path, error in damaged.items()],
         inferred=list(facts["inferred"]),
         state_conflicts=facts["state_conflicts"],
-        strange_checks=log.strange_checks,
-        strangers=log.strangers,
+        strange_checks=log.strange_checks if log else 0,
+        strangers=log.strangers if log else [],
     )

@@ -180,7 +180,7 @@ def test_a_special_token_stops_a_text(tmp_path: Path) -> None:
         assert result.details[0].ended == "stop"
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("settings", "options"),
     [

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_models import VOCABULARY, tiny
 from torch.nn import functional as F
-from transformers import LlamaConfig, Trainer, TrainingArguments
+from transformers import LlamaConfig
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.lm.generate import calibrate_heads
@@ -295,6 +295,8 @@ def test_bad_input(world: Path, tmp_path: Path) -> None:
 
 
 def trained(folder: Path, resume: bool = False, stop: int | None = None) -> dict[str, torch.Tensor]:
+    from transformers import Trainer, TrainingArguments  # two seconds, for every worker
+
     data = [{"input_ids": row, "labels": row} for row in ids(24, 8)]
     arguments = TrainingArguments(
         str(folder),

@@ -14,18 +14,19 @@ import checkpoint_ranks as ranks
 
 from holdfast.runs.checkpointing.folder import look, verify_all
 
-STEPS = 400
-"""More than any killed training reaches."""
+STEPS, FEW = 400, 40
+"""More than any killed training reaches, and more than one that is killed twice."""
 
 
 class Survivor:
     """A training of two ranks that is killed again and again, and must always go on rightly."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, steps: int = STEPS) -> None:
         self.scratch = scratch
+        self.steps = steps
         self.folder = scratch / "checkpoints"
         self.note = scratch / "note"
-        self.expected = ranks.together(ranks.straight, scratch, steps=STEPS)[0]
+        self.expected = ranks.together(ranks.straight, scratch, steps=steps)[0]
         self.reached = 0
 
     def arguments(self, **more: int) -> dict[str, object]:
@@ -33,7 +34,7 @@ class Survivor:
 
     def killed_before_call(self, call: int, rank: int) -> int:
         """Die before a call that reaches the disk; gives the step of the latest checkpoint."""
-        arguments = self.arguments(steps=STEPS, killed_at=call, killed_rank=rank)
+        arguments = self.arguments(steps=self.steps, killed_at=call, killed_rank=rank)
         with ranks.running(ranks.train, self.scratch, **arguments) as pair:
             assert pair.first_end()
             pair.kill()
@@ -43,7 +44,7 @@ class Survivor:
 
     def killed_after(self, seconds: float, saves: int) -> int:
         """Die at a moment that nobody chose, when so many further checkpoints are there."""
-        with ranks.running(ranks.train, self.scratch, **self.arguments(steps=STEPS)) as pair:
+        with ranks.running(ranks.train, self.scratch, **self.arguments(steps=self.steps)) as pair:
             while self.newest() < self.reached + saves:
                 assert not pair.first_end(0.01), pair.said()
             assert not pair.first_end(seconds), pair.said()
@@ -93,7 +94,7 @@ def calls_of_saves(survivor: Survivor, saves: int) -> list[int]:
 
 
 def test_killed_at_chosen_calls(tmp_path: Path) -> None:
-    survivor = Survivor(tmp_path)
+    survivor = Survivor(tmp_path, FEW)
     calls = calls_of_saves(survivor, 3)
     chance = random.Random(1)
     for trial in range(2):

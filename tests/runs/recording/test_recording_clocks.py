@@ -11,6 +11,7 @@ from recordings import EPOCH, start, write
 
 from holdfast.runs import read_run
 from holdfast.runs.goodput.accounting import breakdown
+from holdfast.runs.goodput.report import report
 from holdfast.runs.watching.watcher import replay
 
 NODES = ("n0", "n1", "n2", "n3")
@@ -152,10 +153,43 @@ def test_a_restart_on_a_node_whose_clock_is_behind_comes_second(tmp_path: Path) 
     assert any("moved" in each for each in run.remarks)
 
 
-def test_half_runs_that_nothing_places_are_remarked_on(tmp_path: Path) -> None:
-    """Without a launcher, two nodes an hour apart look like two attempts: it must be said."""
-    for clock_s, warned in [(0.0, False), (3600.0, True)]:
+@pytest.mark.parametrize("name", ["an hour", "five seconds behind", "of three, the first"])
+def test_without_a_launcher_shared_steps_place_the_nodes(tmp_path: Path, name: str) -> None:
+    clocks, attempts, _ = SKEWS[name]
+    run_of(tmp_path / "true", {}, attempts)
+    run_of(tmp_path / "skewed", clocks, attempts, [""] * len(attempts))
+    expected, found = breakdown(tmp_path / "true"), breakdown(tmp_path / "skewed")
+    assert len(found.attempts) == len(attempts)
+    assert found.wall_s == pytest.approx(expected.wall_s, abs=1e-3)
+    assert dict(found.parts) == pytest.approx(dict(expected.parts), abs=1e-3)
+
+
+def test_half_runs_that_nothing_places_are_doubted_first(tmp_path: Path) -> None:
+    """Neither a launcher nor steps: two nodes an hour apart look like two attempts, and must say so."""
+    for clock_s, doubts in [(0.0, 0), (3600.0, 1)]:
         folder = tmp_path / str(clock_s)
-        run_of(folder, {"n1": clock_s}, [["n0", "n1"]], [""])
-        said = " ".join(read_run(folder).remarks)
-        assert ("attempts 1 and 2" in said) == warned
+        for rank in (0, 1):
+            head = start(rank, 2, node=f"n{rank}", boot_id=f"b{rank}")
+            head["opened_s"] = EPOCH + 100 + rank * clock_s
+            write(folder / "run", head, [{"event": "ready", "t": 3.0, "resumed_from": None}])
+        assert len(read_run(folder).doubts) == doubts
+        assert [each.doubt for each in report(folder).unknowns()][:1] == [bool(doubts)]
+
+
+def test_steps_that_are_not_shared_place_nothing(tmp_path: Path) -> None:
+    """Ranks 0 and 1 trained, and later others of the same run, in steps of other lengths."""
+    noise = random.Random(7)
+    for rank in range(4):
+        ends, at = [], 3.0
+        for _ in range(20):
+            at += 1 + noise.random()
+            ends.append(at)
+        head = start(rank, 4, node=f"n{rank // 2}", boot_id=f"b{rank // 2}")
+        head |= {"opened_s": EPOCH + 100 + 3600 * (rank // 2)}
+        steps = [
+            {"event": "step", "step": n, "t": end, "seconds": 0.5} for n, end in enumerate(ends, 1)
+        ]
+        write(tmp_path / "run", head, steps)
+    run = read_run(tmp_path)
+    assert [process.attempt for process in run.processes] == [0, 0, 1, 1]
+    assert len(run.doubts) == 1

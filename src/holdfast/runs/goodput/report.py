@@ -164,13 +164,16 @@ class RunReport(Answer):
     def unknowns(self) -> list[Unknown]:
         """Lines that could not be used, and remarks of the reader."""
         made = self.breakdown
+        doubts = [
+            Unknown(f"{each[0].upper()}{each[1:]}.", doubt=True) for each in self.ledger.run.doubts
+        ]
         gaps = [Unknown(f"{remark[0].upper()}{remark[1:]}.") for remark in made.remarks]
         if made.rejects:
             reasons = Counter(each.reason for each in made.rejects).most_common(MOST_REASONS)
             named = "; ".join(f"{reason} ({count:,})" for reason, count in reasons)
             text = f"{counted(len(made.rejects), 'line')} could not be used: {named}."
             gaps.insert(0, Unknown(text, "--json names file and line of each."))
-        return gaps
+        return doubts + gaps
 
 
 def report(

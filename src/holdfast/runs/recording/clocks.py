@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -19,6 +20,8 @@ from holdfast.runs.recording.events import Process
 Ends = Mapping[Path, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
 """File of a process -> numbers of its steps, ascending, and the ``t`` at which they ended."""
 
+STEPS = "shared steps"
+"""In the place of a launcher's name: the steps tell what was started together."""
 _APART_S = 60.0
 """Processes of one launch begin within it, as far as clocks agree."""
 _SAME_S = 1.0
@@ -66,6 +69,36 @@ class BootClocks:
         usual = 0.0 if len(ahead) < 3 else sorted(ahead.values())[(len(ahead) - 1) // 2]
         for boot, by_s in ahead.items():
             self._line[boot], self.ahead_s[boot] = root, by_s - usual
+
+
+def with_launches(processes: Sequence[Process], ends: Ends) -> list[Process]:
+    """Names the launches of a run whose launcher named none, where the steps of its nodes tell them.
+
+    Nodes that hold different ranks of one world, started equally often, whose steps end a constant time
+    apart in every attempt, the same in all, made them together.
+    """
+    boots: dict[str, dict[int, list[Process]]] = defaultdict(lambda: defaultdict(list))
+    for process in sorted(processes, key=lambda each: each.monotonic_s):
+        boots[process.boot_id][process.rank].append(process)
+    ranks = [rank for members in boots.values() for rank in members]
+    turns = {len(each) for members in boots.values() for each in members.values()}
+    alike = len(turns) == 1 and len({each.world_size for each in processes}) == 1
+    if not alike or len(set(ranks)) < len(ranks) or len(boots) < 2:
+        return [*processes]
+    if any(each.launch or not each.boot_id for each in processes):
+        return [*processes]
+    first, *others = [[*members.values()] for members in boots.values()]
+    for other in others:
+        apart = [_by_steps(one, its, ends) for one, its in zip(first[0], other[0], strict=True)]
+        known = [each for each in apart if each is not None]
+        if len(known) < len(apart) or max(known) - min(known) > _SAME_S:
+            return [*processes]
+    return [
+        replace(each, launch=f"{STEPS}-{turn}")
+        for members in boots.values()
+        for own in members.values()
+        for turn, each in enumerate(own)
+    ]
 
 
 def _apart(one: Sequence[Process], other: Sequence[Process], ends: Ends) -> float | None:

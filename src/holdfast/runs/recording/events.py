@@ -151,6 +151,8 @@ class RecordedRun:
     rejects: tuple[Reject, ...] = ()
     remarks: tuple[str, ...] = field(default=())
     """What had to be guessed or corrected: clocks, missing ranks, cut lines."""
+    doubts: tuple[str, ...] = ()
+    """What makes all times doubtful."""
 
     @property
     def attempts(self) -> int:

@@ -8,14 +8,14 @@ that they share (`clocks`), and only where they share none by the wall clock.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
 from holdfast.errors import InputError
 from holdfast.numbers import duration
-from holdfast.runs.recording.clocks import BootClocks, Ends
+from holdfast.runs.recording.clocks import BootClocks, Ends, with_launches
 from holdfast.runs.recording.events import Process
 
 CLOCK_NOISE_S = 5.0
@@ -38,6 +38,7 @@ class Placed:
     origin_s: float
     clocks_s: Mapping[str, float]
     remarks: tuple[str, ...]
+    doubts: tuple[str, ...]
 
 
 def place(processes: Sequence[Process], ends: Ends) -> Placed:
@@ -50,7 +51,7 @@ def place(processes: Sequence[Process], ends: Ends) -> Placed:
         InputError: two recorders wrote the same rank at the same time.
     """
     remarks: list[str] = []
-    steady = _without_steps(processes, remarks)
+    steady = _without_steps(with_launches(processes, ends), remarks)
     clocks = BootClocks(steady, ends)
     # Not the submission: it is the queue's time, alike on all nodes.
     steady = [
@@ -70,6 +71,7 @@ def place(processes: Sequence[Process], ends: Ends) -> Placed:
         origin_s=origin_s,
         clocks_s=offsets,
         remarks=tuple(remarks),
+        doubts=tuple(_one_in_two(placed)),
     )
 
 
@@ -307,14 +309,21 @@ def _remark_missing(processes: Iterable[Process], remarks: list[str]) -> None:
             remarks.append(
                 f"attempt {number}: {_ranges(missing)} of {max(sizes)} ranks never wrote"
             )
+
+
+def _one_in_two(processes: Iterable[Process]) -> Iterator[str]:
+    """Attempts that are perhaps one, of nodes whose clocks differ."""
+    attempts = defaultdict(list)
+    for process in processes:
+        attempts[process.attempt + 1].append(process)
     for (number, one), (_, after) in pairwise(sorted(attempts.items())):
         ranks, others = {each.rank for each in one}, {each.rank for each in after}
         together = len(ranks | others) == max(each.world_size for each in (*one, *after))
         if together and not ranks & others and not any(each.launch for each in (*one, *after)):
-            remarks.append(
-                f"attempts {number} and {number + 1} are of different ranks of one run, and no launcher "
-                "says which processes were started together: if the clocks of their nodes differ, they are "
-                "one attempt, and all times above are wrong"
+            yield (
+                f"attempts {number} and {number + 1} are of different ranks of one run, and neither a "
+                "launcher nor shared steps say which processes were started together: if the clocks of "
+                "their nodes differ, they are one attempt, and all times are wrong"
             )
 
 

@@ -64,6 +64,7 @@ def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
         clocks_s=placed.clocks_s,
         rejects=tuple(rejects),
         remarks=(*(remark for file in files for remark in file.remarks), *placed.remarks),
+        doubts=placed.doubts,
     )
 
 

@@ -21,8 +21,8 @@ Floats = NDArray[np.float64]
 ROOT = 0
 NONE = -1
 
-# Kernels that allocate nothing count no references, which would take most of their time.
-_UNCOUNTED: dict[str, Any] = {"_nrt": False}
+# Kernels that allocate nothing count no references; inlined, they get the model without copying it.
+_UNCOUNTED: dict[str, Any] = {"_nrt": False, "forceinline": True}
 
 SPACE = 32
 """The character that separates words; characters are code points."""
@@ -97,15 +97,15 @@ class Model(NamedTuple):
     alpha: float
     beta: float
     unknown_score: float
-    gain: float
-    """The most that a label can add to the score."""
+    gain: Floats
+    """[labels] The most that a label can add to the score."""
     hotwords: Hotwords
 
 
 # --- Tries ---------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, **_UNCOUNTED)
+@njit(cache=True, **_UNCOUNTED)
 def _slot(keys: Ints, key: int) -> int:
     """Where a key is, or the free place where it belongs."""
     mask = keys.size - 1
@@ -116,7 +116,7 @@ def _slot(keys: Ints, key: int) -> int:
     return place
 
 
-@njit(cache=True, nogil=True, **_UNCOUNTED)
+@njit(cache=True, **_UNCOUNTED)
 def step(trie: Trie, node: int, symbol: int) -> int:
     """The node behind a step; -1: there is none."""
     key = node * trie.symbols + symbol
@@ -124,7 +124,7 @@ def step(trie: Trie, node: int, symbol: int) -> int:
     return trie.nodes[place] if trie.keys[place] == key else NONE
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def build_trie(trie: Trie, symbols: Ints, starts: Ints) -> tuple[Ints, int]:
     """Add sequences to an empty trie.
 
@@ -152,7 +152,7 @@ def build_trie(trie: Trie, symbols: Ints, starts: Ints) -> tuple[Ints, int]:
     return ends, count
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def add_ngrams(trie: Trie, suffix: Ints, words: Ints, first: int) -> int:
     """Add the n-grams of one order, or the prefixes of one length; shorter ones are in the trie.
 
@@ -189,7 +189,7 @@ def add_ngrams(trie: Trie, suffix: Ints, words: Ints, first: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True, **_UNCOUNTED)
+@njit(cache=True, **_UNCOUNTED)
 def ngram_score(ngrams: Ngrams, history: int, word: int) -> tuple[float, int]:
     """(ln P(word | history), the history after it); -1 stands for a word that the model does not have."""
     if word == NONE:
@@ -208,14 +208,8 @@ def ngram_score(ngrams: Ngrams, history: int, word: int) -> tuple[float, int]:
 
 # --- Scores of a prefix --------------------------------------------------------------------------
 
-# Columns of a prefix's integers ...
-PARENT, LABEL, CHILD, SIBLING, PLACE, LEXICON, HISTORY, HOTWORD, PARTIAL, LAST, TEXT = range(11)
-COLUMNS = 11
-# ... and of its scores: of words that have ended, and of the word that has begun.
-ENDED, BEGUN = 0, 1
 
-
-@njit(cache=True, nogil=True, **_UNCOUNTED)
+@njit(cache=True, **_UNCOUNTED)
 def _hotword_step(hotwords: Hotwords, node: int, character: int) -> int:
     after = step(hotwords.trie, node, character)
     while after == NONE and node != ROOT:
@@ -224,120 +218,133 @@ def _hotword_step(hotwords: Hotwords, node: int, character: int) -> int:
     return max(after, ROOT)
 
 
-@njit(cache=True, nogil=True, **_UNCOUNTED)
+@njit(cache=True, **_UNCOUNTED)
 def _word_hash(word: int, character: int) -> int:
     """Hash of a word that grows by a character; 0 is that of no word."""
     return (word ^ character) * _HASH_STEP + 1
 
 
-@njit(cache=True, nogil=True, **_UNCOUNTED)
-def _end_word(model: Model, state: Ints) -> float:
-    """End the word that has begun, in place; what it adds to the score."""
+@njit(cache=True, **_UNCOUNTED)
+def _text_hash(text: int, word: int) -> int:
+    """Hash of a text that grows by a word."""
+    return (text ^ word) * _HASH_STEP
+
+
+@njit(cache=True, **_UNCOUNTED)
+def _end_word(model: Model, lexicon: int, history: int, hotword: int) -> tuple[float, int, int]:
+    """(what the end of a word adds to the score, the history after it, the hotword's node after it)."""
     score = 0.0
     if model.fused:
-        word = NONE if state[LEXICON] == NONE else model.word[state[LEXICON]]
-        ln_p, state[HISTORY] = ngram_score(model.ngrams, state[HISTORY], max(word, NONE))
+        word = NONE if lexicon == NONE else model.word[lexicon]
+        ln_p, history = ngram_score(model.ngrams, history, max(word, NONE))
         score = model.alpha * ln_p + model.beta
         if word == NONE:
             score += model.unknown_score
-    state[HOTWORD] = _hotword_step(model.hotwords, state[HOTWORD], SPACE)
-    score += model.hotwords.bonus[state[HOTWORD]]
-    state[LAST] = state[PARTIAL]
-    state[TEXT] = (state[TEXT] ^ state[PARTIAL]) * _HASH_STEP
-    state[PARTIAL] = 0
-    state[LEXICON] = ROOT
-    return score
+    hotword = _hotword_step(model.hotwords, hotword, SPACE)
+    return score + model.hotwords.bonus[hotword], history, hotword
 
 
-@njit(cache=True, nogil=True, **_UNCOUNTED)
-def _extend(model: Model, state: Ints, scores: Floats, label: int) -> None:
-    """Append a label to a prefix whose state and scores were copied from its parent, in place."""
-    for character in model.spelling[model.starts[label] : model.starts[label + 1]]:
-        if character != SPACE:
-            state[PARTIAL] = _word_hash(state[PARTIAL], character)
-            if state[LEXICON] != NONE:
-                state[LEXICON] = step(model.lexicon, state[LEXICON], character)
-            state[HOTWORD] = _hotword_step(model.hotwords, state[HOTWORD], character)
-        elif state[PARTIAL] != 0:  # several spaces are one, those at the start none
-            scores[ENDED] += _end_word(model, state)
-    scores[BEGUN] = model.hotwords.promise[state[HOTWORD]]
-    if model.fused and state[LEXICON] == NONE:
-        scores[BEGUN] += model.unknown_score
-
-
-@njit(cache=True, nogil=True, **_UNCOUNTED)
+@njit(cache=True, **_UNCOUNTED)
 def _log_add(a: float, b: float) -> float:
     high, low = max(a, b), min(a, b)
-    return high if low == -np.inf else high + math.log1p(math.exp(low - high))
-
-
-@njit(cache=True, nogil=True)
-def _grown(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    more = np.empty((2 * array.shape[0], *array.shape[1:]), array.dtype)
-    more[: array.shape[0]] = array
-    return more
-
-
-@njit(cache=True, nogil=True, **_UNCOUNTED)
-def _child(prefixes: Ints, prefix: int, label: int) -> int:
-    child = prefixes[prefix, CHILD]
-    while child != NONE and prefixes[child, LABEL] != label:
-        child = prefixes[child, SIBLING]
-    return child
+    # Where the lower one is below the last bit of the sum, both functions are saved.
+    return high if low <= high - 40 else high + math.log1p(math.exp(low - high))
 
 
 # --- Prefix beam search --------------------------------------------------------------------------
+
+Node = np.dtype(
+    [
+        # The prefix without its last label, that label, and its place in the beam (-1: not in it).
+        *((name, np.int32) for name in ("parent", "label", "place")),
+        # A longer prefix, the next one with the same parent (-1: none).
+        *((name, np.int32) for name in ("child", "sibling")),
+        # Where its words and characters are: in the lexicon (-1: no such word), n-grams, hotwords.
+        *((name, np.int32) for name in ("lexicon", "history", "hotword")),
+        # Hashes: of the word that has begun (0: none), of the last one that ended, of all that ended.
+        *((name, np.int64) for name in ("word", "last_word", "text")),
+        # What the words that ended add to the score, and what the word that has begun does.
+        *((name, np.float64) for name in ("ended", "begun")),
+        # ln P of its alignments that end in a blank, that end in its last label, and of both.
+        *((name, np.float64) for name in ("blank", "last", "total")),
+    ],
+    align=True,
+)
+"""A prefix: a sequence of labels without blanks and repeats, as a node of the tree of prefixes."""
 
 
 class Beam(NamedTuple):
     """A search between two frames; `search` continues it."""
 
-    prefixes: Ints
-    """[rows, COLUMNS] The prefix tree."""
-    extra: Floats
-    """[rows, 2] What its words and hotwords add."""
+    nodes: Any
+    """[rows] The prefix tree, of `Node`; row 0 is the empty prefix."""
     count: int
     """Rows that are in use."""
     active: Ints
-    """[survivors] Prefixes."""
-    blank: Floats
-    """[survivors] ln P of the alignments that end in a blank ..."""
-    last: Floats
-    """... that end in the last label ..."""
-    total: Floats
-    """... and of both."""
+    """[survivors] Nodes, the best first."""
     spans: Ints
     """[frames, 2] Where the survivors of each frame are in the next two, from and to."""
     seen: Ints
-    """[rows] Prefix."""
+    """[rows] Node."""
     seen_score: Floats
     """[rows] Total score, up to a constant of the frame."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def new_beam(model: Model) -> Beam:
     """The search before the first frame: one prefix, the empty one."""
-    prefixes = np.empty((1024, COLUMNS), np.int64)
-    extra = np.zeros((1024, 2))
-    prefixes[ROOT] = NONE
-    prefixes[ROOT, LEXICON], prefixes[ROOT, HISTORY] = ROOT, model.history
-    prefixes[ROOT, HOTWORD] = _hotword_step(model.hotwords, ROOT, SPACE)
-    prefixes[ROOT, PARTIAL] = prefixes[ROOT, LAST] = prefixes[ROOT, TEXT] = 0
-    extra[ROOT, BEGUN] = model.hotwords.promise[prefixes[ROOT, HOTWORD]]
-    one, spans = np.zeros(1), np.zeros((0, 2), np.int64)
-    seen, seen_score = np.empty(1024, np.int64), np.empty(1024)
-    return Beam(
-        prefixes,
-        extra,
-        1,
-        np.zeros(1, np.int64),
-        one,
-        np.full(1, -np.inf),
-        one.copy(),
-        spans,
-        seen,
-        seen_score,
-    )
+    nodes = np.zeros(1024, Node)
+    root = nodes[ROOT]
+    root.parent = root.label = root.child = root.sibling = NONE
+    root.history = model.history
+    root.hotword = _hotword_step(model.hotwords, ROOT, SPACE)
+    root.begun = model.hotwords.promise[root.hotword]
+    root.last = -np.inf
+    spans, active = np.zeros((0, 2), np.int64), np.zeros(1, np.int64)
+    return Beam(nodes, 1, active, spans, np.empty(1024, np.int64), np.empty(1024))
+
+
+@njit(cache=True)
+def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The array, or a larger one that begins with it."""
+    if rows <= array.size:
+        return array
+    larger = np.empty(2 * rows, array.dtype)
+    larger[: array.size] = array
+    return larger
+
+
+@njit(cache=True, **_UNCOUNTED)
+def _child(nodes: Any, parent: int, label: int) -> int:
+    """The prefix with a further label, which may have left the beam; -1: it was never in it."""
+    child = nodes[parent].child
+    while child != NONE and nodes[child].label != label:
+        child = nodes[child].sibling
+    return child
+
+
+@njit(cache=True, **_UNCOUNTED)
+def _extend(model: Model, prefix: Any, label: int, longer: Any) -> None:
+    """Set what a prefix with a further label has, from `lexicon` to `begun`."""
+    lexicon, history, hotword = prefix.lexicon, prefix.history, prefix.hotword
+    word, last_word, text, ended = prefix.word, prefix.last_word, prefix.text, prefix.ended
+    for place in range(model.starts[label], model.starts[label + 1]):
+        character = model.spelling[place]
+        if character != SPACE:
+            word = _word_hash(word, character)
+            if lexicon != NONE:
+                lexicon = step(model.lexicon, lexicon, character)
+            hotword = _hotword_step(model.hotwords, hotword, character)
+        elif word != 0:  # several spaces are one, those at the start none
+            more, history, hotword = _end_word(model, lexicon, history, hotword)
+            lexicon, ended = ROOT, ended + more
+            word, last_word, text = 0, word, _text_hash(text, word)
+    begun = model.hotwords.promise[hotword]
+    if model.fused and lexicon == NONE:
+        begun += model.unknown_score
+    longer.lexicon, longer.history, longer.hotword = lexicon, history, hotword
+    longer.word, longer.last_word, longer.text = word, last_word, text
+    longer.ended, longer.begun = ended, begun
 
 
 @njit(cache=True, nogil=True)
@@ -351,9 +358,8 @@ def search(
 ) -> Beam:
     """Prefix beam search over frames (Hannun et al. 2014, with fusion at word ends).
 
-    A prefix is a sequence of labels without blanks and repeats. Its acoustic score sums all alignments: of
-    those that end in a blank and of those that end in its last label, which are kept apart because a
-    repeated label needs a blank between.
+    The acoustic score of a prefix sums all alignments: of those that end in a blank and of those that end
+    in its last label, which are kept apart because a repeated label needs a blank between.
 
     Args:
         beam: the search so far; its arrays are written to.
@@ -364,204 +370,255 @@ def search(
         margin: prefixes are dropped that score this much less than the best of the frame.
     """
     frames, labels = log_probs.shape
-    prefixes, extra, count, active, blank, last, total, before, seen, seen_score = beam
-    first = before.shape[0]
+    nodes, count, active, before, seen, seen_score = beam
+    first, size = before.shape[0], active.size
     spans = np.zeros((first + frames, 2), np.int64)
     spans[:first] = before
     end = before[first - 1, 1] if first else 0
-
-    room = 0
-    row, used = np.empty(labels), np.empty(labels, np.int64)
-    for frame in range(frames):
+    row, used, column = np.empty(labels), np.empty(labels, np.int64), np.empty(labels, np.int64)
+    blank, last, total, score = np.empty(0), np.empty(0), np.empty(0), np.empty(0)
+    chosen, taken = np.empty(0, np.int64), np.empty(0, np.bool_)
+    for now in range(first, first + frames):
         # 1. The labels of this frame.
-        best = 0
+        best, uses = log_probs[now - first].argmax(), 0
         for c in range(labels):
-            if log_probs[frame, c] > log_probs[frame, best]:
-                best = c
-        uses = 0
-        for c in range(labels):
-            row[c] = log_probs[frame, c]
+            row[c] = log_probs[now - first, c]
             if c != best and not row[c] > least:
                 row[c] = -np.inf
-            elif c != model.blank and row[c] > -np.inf:
-                used[uses] = c
+            elif c != model.blank:
+                used[uses], column[c] = c, uses
                 uses += 1
-        size = active.size
-        now = first + frame
         if uses == 0 and now > 0:
             # Only a blank: every score changes by the same, and the beam stays as it is.
             for i in range(size):
-                total[i] += row[model.blank]
-                blank[i], last[i] = total[i], -np.inf
+                node = nodes[active[i]]
+                node.total += row[model.blank]
+                node.blank, node.last = node.total, -np.inf
             spans[now] = spans[now - 1]
             continue
-        if size * (uses + 1) > room:
-            # Candidates of a frame: those that stay, then those that grow by a label.
-            room = 2 * size * (uses + 1)
-            prefix, label = np.empty(room, np.int64), np.empty(room, np.int64)
-            by_blank, by_last = np.empty(room), np.empty(room)
-            both, score, kept = np.empty(room), np.empty(room), np.empty(room, np.int64)
-            state, fused = np.empty((room, COLUMNS), np.int64), np.empty((room, 2))
+        most = size * (uses + 1)
+        if most > score.size:
+            blank, last, total = np.empty(2 * most), np.empty(2 * most), np.empty(2 * most)
+            score, chosen = np.empty(2 * most), np.empty(2 * most, np.int64)
+            taken = np.empty(2 * most, np.bool_)
+        nodes, active = _with_room(nodes, count + most), _with_room(active, most)
+        seen, seen_score = _with_room(seen, end + most), _with_room(seen_score, end + most)
 
-        # 2. Prefixes that stay: a blank, or the last label again. Spaces at the start and after a space
-        # change nothing either.
+        # 2. Prefixes that stay, by a blank or the last label again; spaces at the start and after a space
+        # change nothing either. One whose parent is in the beam is also that one with its last label.
+        taken[:most] = False
         highest = -np.inf
         for i in range(size):
-            at = active[i]
-            prefix[i], prefixes[at, PLACE] = at, i
-            own = prefixes[at, LABEL]
-            by_blank[i] = total[i] + row[model.blank]
-            by_last[i] = -np.inf
-            if model.space != NONE and (at == ROOT or own == model.space):
-                by_last[i] = total[i] + row[model.space]
-            elif at != ROOT:
-                by_last[i] = last[i] + row[own]
-            least_score = max(by_blank[i], by_last[i]) + extra[at, ENDED] + extra[at, BEGUN]
-            highest = max(highest, least_score)
+            node = nodes[active[i]]
+            own, is_root = node.label, active[i] == ROOT
+            blank[i], last[i] = node.total + row[model.blank], -np.inf
+            if is_root or own == model.space:
+                last[i] = node.total + row[model.space] if model.space != NONE else -np.inf
+            else:
+                last[i] = node.last + row[own]
+            if not is_root and row[own] > -np.inf and nodes[node.parent].place != NONE:
+                parent = nodes[node.parent]
+                taken[parent.place * uses + column[own]] = True
+                grown = (parent.blank if own == parent.label else parent.total) + row[own]
+                last[i] = _log_add(last[i], grown)
+            total[i] = _log_add(blank[i], last[i])
+            score[i] = total[i] + node.ended + node.begun
+            highest = max(highest, score[i])
 
-        # 3. Prefixes that grow. One that is in the beam already gets the sum; one that cannot come near
-        # the best of those above is left out before its score is known.
-        candidates = size
+        # 3. Prefixes that grow, the best first: few of the others then come near the best.
+        candidates, fresh = size, 0
         for i in range(size):
-            at = active[i]
-            own = prefixes[at, LABEL]
-            for c in used[:uses]:
-                if c == model.space and (at == ROOT or own == c):
+            node = nodes[active[i]]
+            for u in range(uses):
+                c = used[u]
+                grown = (node.blank if c == node.label else node.total) + row[c]
+                if taken[i * uses + u] or grown == -np.inf:
                     continue
-                grown = (blank[i] if c == own else total[i]) + row[c]
-                if grown == -np.inf:
+                if c == model.space and (active[i] == ROOT or node.label == c):
                     continue
-                child = _child(prefixes, at, c)
-                if child != NONE and prefixes[child, PLACE] != NONE:
-                    place = prefixes[child, PLACE]
-                    by_last[place] = _log_add(by_last[place], grown)
+                if grown + node.ended + node.begun + model.gain[c] < highest - margin:
                     continue
-                known = extra[at, ENDED] + extra[at, BEGUN]
-                if grown + known + model.gain < highest - margin:
-                    continue
-                prefix[candidates], label[candidates] = child, c
-                by_blank[candidates], by_last[candidates] = -np.inf, grown
-                if child == NONE:
-                    state[candidates], fused[candidates] = prefixes[at], extra[at]
-                    state[candidates, PARENT], state[candidates, LABEL] = at, c
-                    _extend(model, state[candidates], fused[candidates], c)
-                candidates += 1
+                at = _child(nodes, active[i], c)
+                if at == NONE:
+                    at = count + fresh
+                    _extend(model, node, c, nodes[at])
+                    nodes[at].parent, nodes[at].label = active[i], c
+                score[candidates] = grown + nodes[at].ended + nodes[at].begun
+                if score[candidates] >= highest - margin:
+                    highest = max(highest, score[candidates])
+                    nodes[at].blank, nodes[at].last, nodes[at].total = -np.inf, grown, grown
+                    chosen[candidates] = at
+                    candidates += 1
+                    fresh += at == count + fresh
 
         # 4. The best survive, the earlier of two equal ones.
-        highest = -np.inf
+        lowest = highest - margin
+        if candidates > width:
+            cut = candidates - width
+            lowest = max(lowest, np.partition(score[:candidates], cut)[cut])
+        equal = width
         for k in range(candidates):
-            at = prefix[k]
-            both[k] = score[k] = _log_add(by_blank[k], by_last[k])
-            for part in (ENDED, BEGUN):
-                score[k] += fused[k, part] if at == NONE else extra[at, part]
-            highest = max(highest, score[k])
-        survivors = 0
-        for k in range(candidates):
-            if score[k] >= highest - margin and score[k] > -np.inf:
-                kept[survivors] = k
-                survivors += 1
-        if survivors > width:
-            cut = np.partition(score[kept[:survivors]], survivors - width)[survivors - width]
-            equal, chosen = width, 0
-            for k in kept[:survivors]:
-                equal -= score[k] > cut
-            for k in kept[:survivors]:
-                if score[k] > cut or (score[k] == cut and equal > 0):
-                    equal -= score[k] == cut
-                    kept[chosen] = k
-                    chosen += 1
-            survivors = width
-
-        # 5. They are the new beam; those that are new enter the tree.
+            equal -= score[k] > lowest
         for i in range(size):
-            prefixes[active[i], PLACE] = NONE
-        if survivors != size:
-            active = np.empty(survivors, np.int64)
-            blank, last, total = np.empty(survivors), np.empty(survivors), np.empty(survivors)
-        while end + survivors > seen.size:
-            seen, seen_score = _grown(seen), _grown(seen_score)
+            nodes[active[i]].place = NONE
+        free, survivors, lead = count, 0, 0
+        for k in range(candidates):
+            is_equal = score[k] == lowest and score[k] > -np.inf and equal > 0
+            if not (score[k] > lowest or is_equal):
+                continue
+            equal -= is_equal
+            at = active[k] if k < size else chosen[k]
+            if k < size:
+                nodes[at].blank, nodes[at].last, nodes[at].total = blank[k], last[k], total[k]
+            elif at >= count:  # it is new: behind the others, and among its parent's children
+                nodes[free] = nodes[at]
+                parent = nodes[nodes[free].parent]
+                nodes[free].child, nodes[free].sibling, parent.child = NONE, parent.child, free
+                at, free = free, free + 1
+            active[survivors], seen_score[end + survivors] = at, score[k]
+            lead = survivors if score[k] == highest else lead
+            survivors += 1
+
+        # 5. They are the new beam, the best first.
+        active[0], active[lead] = active[lead], active[0]
         for i in range(survivors):
-            k = kept[i]
-            at = prefix[k]
-            if at == NONE:
-                if count == prefixes.shape[0]:
-                    prefixes, extra = _grown(prefixes), _grown(extra)
-                at, parent = count, state[k, PARENT]
-                count += 1
-                prefixes[at], extra[at] = state[k], fused[k]
-                prefixes[at, CHILD], prefixes[at, PLACE] = NONE, NONE
-                prefixes[at, SIBLING] = prefixes[parent, CHILD]
-                prefixes[parent, CHILD] = at
-            active[i], blank[i], last[i] = at, by_blank[k], by_last[k]
-            total[i] = both[k]
-            seen[end + i], seen_score[end + i] = at, score[k]
-        spans[now, 0], spans[now, 1] = end, end + survivors
-        end += survivors
-    return Beam(prefixes, extra, count, active, blank, last, total, spans, seen, seen_score)
+            nodes[active[i]].place = i
+            seen[end + i] = active[i]
+        seen_score[end], seen_score[end + lead] = seen_score[end + lead], seen_score[end]
+        spans[now] = end, end + survivors
+        count, size, end = free, survivors, end + survivors
+    return Beam(nodes, count, active[:size].copy(), spans, seen, seen_score)
 
 
-@njit(cache=True, nogil=True)
-def end_text(beam: Beam, model: Model) -> Floats:
-    """[survivors] Total scores when the text ends here, and with it its last word."""
-    scores = beam.total.copy()
+@njit(cache=True)
+def best_texts(beam: Beam, model: Model, most: int) -> tuple[Ints, Floats, Floats, Floats]:
+    """The best texts if the utterance ends here.
+
+    Returns:
+        ([texts] the most probable node of each, [texts] score, [texts] ln P of its alignments, [survivors]
+        score of each node).
+    """
+    # 1. Scores of all survivors, and hashes of their texts.
+    size = beam.active.size
+    scores, texts = np.empty(size), np.empty(size, np.int64)
     for i, at in enumerate(beam.active):
-        ended = beam.prefixes[at].copy()
-        scores[i] += beam.extra[at, ENDED]
-        if ended[PARTIAL] != 0:
-            scores[i] += _end_word(model, ended)
+        node = beam.nodes[at]
+        history, ended, texts[i] = node.history, node.ended, node.text
+        if node.word != 0:
+            more, history, _ = _end_word(model, node.lexicon, history, node.hotword)
+            ended, texts[i] = ended + more, _text_hash(node.text, node.word)
         if model.fused:
-            ln_p, _ = ngram_score(model.ngrams, ended[HISTORY], model.ngrams.end)
-            scores[i] += model.alpha * ln_p
-    return scores
-
-
-@njit(cache=True, nogil=True)
-def labels_of(prefixes: Ints, prefix: int) -> Ints:
-    """The labels of a prefix, first to last."""
-    size, at = 0, prefix
-    while at != ROOT:
-        size, at = size + 1, prefixes[at, PARENT]
-    labels, at = np.empty(size, np.int64), prefix
+            ln_p, _ = ngram_score(model.ngrams, history, model.ngrams.end)
+            ended += model.alpha * ln_p
+        scores[i] = node.total + ended
+    # 2. Prefixes of one text (with a space at the end, in other pieces) are one hypothesis.
+    best, sums, count = np.empty(size, np.int64), np.empty(size), 0
+    order = np.argsort(texts)
     for k in range(size):
-        labels[size - 1 - k], at = prefixes[at, LABEL], prefixes[at, PARENT]
+        i = order[k]
+        total = beam.nodes[beam.active[i]].total
+        if k > 0 and texts[i] == texts[order[k - 1]]:
+            sums[count - 1] = _log_add(sums[count - 1], total)
+            best[count - 1] = i if scores[i] > scores[best[count - 1]] else best[count - 1]
+        else:
+            best[count], sums[count] = i, total
+            count += 1
+    # 3. Equal scores in the order of the hashes, which do not hang on the beam's order.
+    found = beam.active[best[:count]]
+    final = sums[:count] + (scores[best[:count]] - beam.nodes[found].total)
+    ranked = np.argsort(-final, kind="mergesort")[:most]
+    return found[ranked], final[ranked], sums[ranked], scores
+
+
+@njit(cache=True)
+def labels_of(nodes: Any, node: int) -> Ints:
+    """The labels of a prefix, first to last."""
+    size, at = 0, node
+    while at != ROOT:
+        size, at = size + 1, nodes[at].parent
+    labels, at = np.empty(size, np.int64), node
+    for k in range(size):
+        labels[size - 1 - k], at = nodes[at].label, nodes[at].parent
     return labels
 
 
-@njit(cache=True, nogil=True)
-def word_share(prefixes: Ints, active: Ints, score: Floats, characters: Ints, ended: bool) -> float:
+@njit(cache=True)
+def words_of(
+    beam: Beam,
+    model: Model,
+    log_probs: NDArray[np.float32],
+    labels: Ints,
+    scores: Floats,
+    is_greedy: bool,
+) -> tuple[Ints, Floats]:
+    """The words of a sequence of labels.
+
+    Args:
+        beam: after the last frame.
+        model: what the labels spell.
+        log_probs: [frames, labels] of all frames.
+        labels: one after the other.
+        scores: [survivors] as `best_texts` gives them.
+        is_greedy: confidence is that of the labels.
+
+    Returns:
+        ([words, 2] the first frame and the frame behind the last, [words] confidence).
+    """
+    spans = align(log_probs, labels, model.blank)
+    # 1. The word of each character, its hash, its first and last label.
+    most = (model.starts[labels + 1] - model.starts[labels]).sum()
+    hashes, places = np.empty(most, np.int64), np.empty((most, 2), np.int64)
+    size = word = 0
+    for k, label in enumerate(labels):
+        for at in range(model.starts[label], model.starts[label + 1]):
+            if model.spelling[at] == SPACE:
+                size, word = size + (word != 0), 0
+                continue
+            places[size, 0] = places[size, 0] if word != 0 else k
+            places[size, 1] = k
+            word = hashes[size] = _word_hash(word, model.spelling[at])
+    size += word != 0
+    # 2. Confidence, when the next word begins.
+    confidence = np.empty(size)
+    for w in range(size):
+        begin, final = places[w]
+        if is_greedy:
+            mean = 0.0
+            for k in range(begin, final + 1):
+                mean += log_probs[spans[k, 0] : spans[k, 1], labels[k]].mean()
+            confidence[w] = math.exp(mean / (final + 1 - begin))
+        elif w + 1 < size:
+            low, high = beam.spans[spans[places[w + 1, 0], 0]]
+            seen, score = beam.seen[low:high], beam.seen_score[low:high]
+            confidence[w] = _share(beam.nodes, seen, score, hashes[w], False)
+        else:
+            confidence[w] = _share(beam.nodes, beam.active, scores, hashes[w], True)
+        places[w] = spans[begin, 0], spans[final, 1]
+    return places[:size], confidence
+
+
+@njit(cache=True)
+def _share(nodes: Any, active: Ints, score: Floats, word: int, has_ended: bool) -> float:
     """The share of some prefixes' probability whose last complete word is one.
 
     Args:
-        prefixes: the tree.
+        nodes: the tree.
         active: some of it.
         score: [active] ln of their probabilities, up to a constant.
-        characters: of the word.
-        ended: whether the utterance has ended, and with it each last word.
+        word: hash of the word.
+        has_ended: whether the utterance has ended, and with it each last word.
     """
-    word = 0
-    for character in characters:
-        word = _word_hash(word, character)
     highest, having, everything = score.max(), 0.0, 0.0
-    for k, at in enumerate(active):
+    for k in range(active.size):
+        node = nodes[active[k]]
         mass = math.exp(score[k] - highest)
         everything += mass
-        own = prefixes[at, PARTIAL] if ended and prefixes[at, PARTIAL] else prefixes[at, LAST]
-        if own == word:
+        if word == (node.word if has_ended and node.word != 0 else node.last_word):
             having += mass
     return having / everything
 
 
-@njit(cache=True, nogil=True)
-def text_hashes(prefixes: Ints, active: Ints) -> Ints:
-    """A number for each prefix that is the same for those of one text."""
-    hashes = prefixes[active, TEXT]
-    for k, at in enumerate(active):
-        if prefixes[at, PARTIAL] != 0:
-            hashes[k] = (hashes[k] ^ prefixes[at, PARTIAL]) * _HASH_STEP
-    return hashes
-
-
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def align(log_probs: NDArray[np.float32], labels: Ints, blank: int) -> Ints:
     """The most probable alignment of labels with frames (Viterbi).
 
@@ -570,29 +627,38 @@ def align(log_probs: NDArray[np.float32], labels: Ints, blank: int) -> Ints:
     """
     frames, size = log_probs.shape[0], labels.size
     spans = np.zeros((size, 2), np.int64)
-    states = 2 * size + 1  # blank, label, blank, ..., label, blank
-    value = np.full(states, -np.inf, np.float32)
-    value[0] = 0.0  # in front of the first frame
-    came = np.zeros((frames, states), np.int8)
+    # ln P of the best alignment so far that ends with label k, and in the blank before it.
+    label, silent = np.full(size + 1, -np.inf, np.float32), np.full(size + 1, -np.inf, np.float32)
+    silent[0] = 0.0  # in front of the first frame
+    # From where it came: 0: the same, 1: the one before, 2: the label before that.
+    came = np.zeros((frames, size + 1, 2), np.int8)
+    jump = np.zeros(size + 1, np.float32)  # a repeated label needs the blank between
+    jump[0] = -np.inf
+    jump[1:size][labels[1:] == labels[:-1]] = -np.inf
     for frame in range(frames):
         row = log_probs[frame]
-        # From the last on, so that `value` is that of the frame before; states that cannot be reached yet,
+        # From the last on, so that what is read is of the frame before; labels that cannot be reached yet,
         # or from which the end cannot be reached any more, are left out.
-        low = max(0, states - 2 * (frames - frame))
-        for s in range(min(states - 1, 2 * frame + 1), low - 1, -1):
-            own = blank if s % 2 == 0 else labels[s // 2]
-            best, back = value[s], 0
-            if s > 0 and value[s - 1] > best:
-                best, back = value[s - 1], 1
-            if s > 1 and s % 2 and own != labels[s // 2 - 1] and value[s - 2] > best:
-                best, back = value[s - 2], 2
-            value[s], came[frame, s] = best + row[own], back
-    s = states - 1
-    if size and value[states - 2] > value[s]:
-        s = states - 2
+        for k in range(min(size, frame + 1), max(0, size - frames + frame) - 1, -1):
+            before = label[k - 1] if k > 0 else np.float32(-np.inf)
+            if k < size:
+                best, back = label[k], 0
+                if silent[k] > best:
+                    best, back = silent[k], 1
+                if before + jump[k] > best:
+                    best, back = before + jump[k], 2
+                label[k], came[frame, k, 1] = best + row[labels[k]], back
+            back = before > silent[k]
+            silent[k] = (before if back else silent[k]) + row[blank]
+            came[frame, k, 0] = back
+    k, is_label = size, 0
+    if size and label[size - 1] > silent[size]:
+        k, is_label = size - 1, 1
     for frame in range(frames - 1, -1, -1):
-        if s % 2:
-            spans[s // 2, 0] = frame
-            spans[s // 2, 1] = max(spans[s // 2, 1], frame + 1)
-        s -= came[frame, s]
+        if is_label:
+            spans[k, 0] = frame
+            spans[k, 1] = max(spans[k, 1], frame + 1)
+        # States lie as blank 0, label 0, blank 1, label 1, ...
+        state = 2 * k + is_label - came[frame, k, is_label]
+        k, is_label = state // 2, state % 2
     return spans

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, zip_longest
-from math import exp, nan
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +168,11 @@ class Search:
 
     def push(self, log_probs: Emissions) -> None:
         """Continue with the next frames, ln P [frames, labels]."""
-        if self.labels.silent:
-            log_probs = log_probs.copy()
-            log_probs[:, self.labels.silent] = -np.inf
+        if silent := self.labels.silent:
+            # What writes nothing is as good as a blank.
+            log_probs, blanks = log_probs.copy(), [self.labels.blank, *silent]
+            log_probs[:, self.labels.blank] = np.logaddexp.reduce(log_probs[:, blanks], axis=1)
+            log_probs[:, silent] = -np.inf
         self.log_probs = np.concatenate([self.log_probs, log_probs])
         greedy, rules = self.decoder.beam == 1, self.decoder
         least = 0.0 if greedy else float(rules.least_log_prob)
@@ -182,76 +183,32 @@ class Search:
     @property
     def partial(self) -> str:
         """The best text so far."""
-        best = np.argmax(self.beam.total + self.beam.extra[self.beam.active].sum(1))
-        labels = kernels.labels_of(self.beam.prefixes, self.beam.active[best])
-        return self.labels.joined.join("".join(self.labels.texts[k] for k in labels).split())
+        labels = kernels.labels_of(self.beam.nodes, self.beam.active[0])
+        return self.labels.joined.join(self.labels.words(labels))
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The best texts if the utterance ends here."""
-        beam, total = self.beam, kernels.end_text(self.beam, self.model)
-        # Prefixes of one text (with a space at the end, in other pieces) are one hypothesis.
-        _, text = np.unique(kernels.text_hashes(beam.prefixes, beam.active), return_inverse=True)
-        score = np.full(text.max() + 1, -np.inf)
-        np.logaddexp.at(score, text, total)
+        *texts, scores = kernels.best_texts(self.beam, self.model, self.decoder.texts)
         found = []
-        # Equal scores in the order of the hashes, which do not hang on the beam's order.
-        for each in np.argsort(-score, kind="stable")[: self.decoder.texts]:
-            group = np.flatnonzero(text == each)
-            best = group[np.argmax(total[group])]
-            log_prob = float(np.logaddexp.reduce(beam.total[group]))
-            words = self._words(kernels.labels_of(beam.prefixes, beam.active[best]), total)
-            joined = self.labels.joined.join(word.word for word in words)
-            extra = float(total[best] - beam.total[best])
-            found.append(Hypothesis(joined, log_prob + extra, log_prob, words))
+        for node, score, log_prob in zip(*(each.tolist() for each in texts), strict=True):
+            words = self._words(node, scores)
+            text = self.labels.joined.join(word.word for word in words)
+            found.append(Hypothesis(text, score, log_prob, words))
         return tuple(found)
 
-    def _words(self, sequence: NDArray[np.int64], total: NDArray[np.float64]) -> tuple[Word, ...]:
-        """The words of a sequence of labels, with the frames that its alignment gives.
-
-        Args:
-            sequence: labels.
-            total: [survivors] scores of the beam's texts.
-        """
-        spans = kernels.align(self.log_probs, sequence, self.labels.blank)  # [labels, 2]
-        written = [
-            (character, place)
-            for place, label in enumerate(sequence)
-            for character in self.labels.texts[label]
-        ]
-        runs = groupby(written, lambda each: each[0] == " ")
-        groups = [list(run) for is_space, run in runs if not is_space]
-        frame_s, found = self.decoder.frame_s, []
-        for group, following in zip_longest(groups, groups[1:]):
-            word, places = "".join(each for each, _ in group), sorted({at for _, at in group})
-            begin, end = int(spans[places[0], 0]), int(spans[places[-1], 1])
-            if self.decoder.beam == 1:
-                confidence = exp(
-                    np.mean([self.log_probs[slice(*spans[k]), sequence[k]].mean() for k in places])
-                )
-            else:
-                next_begin = spans[following[0][1], 0] if following else None
-                confidence = self._share(word, next_begin, total)
-            first, behind = self.start + begin, self.start + end
-            times = nan, nan
-            if frame_s is not None:
-                times = round(first * frame_s, 4), round(behind * frame_s, 4)
-            found.append(Word(word, first, behind, *times, confidence))
-        return tuple(found)
-
-    def _share(self, word: str, next_begin: int | None, total: NDArray[np.float64]) -> float:
-        """Share of the probability in which a word is the last that has ended.
-
-        Args:
-            word: the word.
-            next_begin: the frame in which the next one begins; None: at the end of the utterance.
-            total: [survivors] scores at the end.
-        """
-        beam, characters = self.beam, np.array([ord(each) for each in word], np.int64)
-        if next_begin is None:
-            return kernels.word_share(beam.prefixes, beam.active, total, characters, ended=True)
-        span = slice(*beam.spans[next_begin])
-        seen, score = beam.seen[span], beam.seen_score[span]
-        return kernels.word_share(beam.prefixes, seen, score, characters, ended=False)
+    def _words(self, node: int, scores: NDArray[np.float64]) -> tuple[Word, ...]:
+        """The words of a prefix; scores are those of the survivors."""
+        labels = kernels.labels_of(self.beam.nodes, node)
+        spans, confidence = kernels.words_of(
+            self.beam, self.model, self.log_probs, labels, scores, self.decoder.beam == 1
+        )
+        frames = (spans + self.start).T
+        frame_s = self.decoder.frame_s
+        times = (
+            [[nan] * len(spans)] * 2 if frame_s is None else np.round(frames * frame_s, 4).tolist()
+        )
+        columns = self.labels.words(labels), *frames.tolist(), *times, confidence.tolist()
+        return tuple(map(Word, *columns))
 
 
 def decode(

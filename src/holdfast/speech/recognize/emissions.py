@@ -47,35 +47,20 @@ def log_probabilities(values: Any, kind: Kind = "auto", place: str = "logits") -
     if not array.size:
         return np.zeros((0, array.shape[1]), np.float32)
     array = array.astype(np.float64)
-    wrong = np.isnan(array) | (array == np.inf)
-    if wrong.any():
-        frame, label = np.argwhere(wrong)[0]
-        raise InputError(
-            "not a number" if np.isnan(array[frame, label]) else "an infinite output",
-            code="invalid-value",
-            place=f"{place}, frame {frame}, label {label}",
-            found=f"{array[frame, label]} ({wrong.any(1).sum()} of {len(array)} frames)",
-            expected="finite numbers, or -inf for labels that are impossible",
-            remedy="find out why the model gives it; its text would be arbitrary",
-        )
     kind = _recognized(array, place) if kind == "auto" else kind
     if kind == "probabilities":
-        if array.min() < 0:
-            raise InputError(
-                "a negative probability",
-                code="invalid-value",
-                place=place,
-                found=f"{array.min():g}",
-            )
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             array = np.log(array)
-    top = array.max(1, keepdims=True)
+    top = array.max(1, keepdims=True)  # NaN if one is
     if not np.isfinite(top).all():
-        frame = int(np.argmin(top[:, 0]))
+        frame = int(np.argmin(np.isfinite(top)))
         raise InputError(
-            "a frame in which no label is possible",
+            "a frame without probabilities",
             code="invalid-value",
             place=f"{place}, frame {frame}",
+            found=np.array2string(np.asarray(values)[frame], threshold=8, edgeitems=3),
+            expected="numbers, or -inf for labels that are impossible; of probabilities, one above 0",
+            remedy="find out why the model gives it; its text would be arbitrary",
         )
     # Of ln P, this is ln P.
     array -= top

@@ -57,9 +57,8 @@ def fuse(
     spelling, places = _characters(labels.texts)
     favored = _automaton(phrases)
     # What a label can add at most: its ends of words, and hotwords that end or begin with it.
-    ends_of_words = max(text.count(" ") for text in labels.texts)
-    gain = ends_of_words * max(beta, 0.0) if lm is not None else 0.0
-    gain += (ends_of_words + 1) * (favored.bonus.max() + favored.promise.max())
+    ended = favored.bonus.max() + (max(beta, 0.0) if lm is not None else 0.0)
+    gain = [text.count(" ") * ended + favored.promise.max() for text in labels.texts]
     space = labels.texts.index(" ") if " " in labels.texts else kernels.NONE
     model = kernels.Model(
         spelling,
@@ -74,7 +73,7 @@ def fuse(
         float(alpha),
         float(beta),
         float(unknown_score),
-        float(gain) if alpha >= 0 else math.inf,
+        np.array(gain) if alpha >= 0 else np.full(len(gain), math.inf),
         favored,
     )
     return model, doubts

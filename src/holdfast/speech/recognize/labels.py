@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,11 @@ class Labels:
     def silent(self) -> list[int]:
         """Columns that are never output, the blank not among them."""
         return [k for k, text in enumerate(self.texts) if not text and k != self.blank]
+
+    def words(self, columns: Iterable[int]) -> list[str]:
+        """The words that columns write, one after the other."""
+        text = "".join(self.texts[column] for column in columns)
+        return [word for word in text.split(" ") if word]
 
     @classmethod
     def of(
