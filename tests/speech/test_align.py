@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
+import torch
 
 from holdfast.errors import InputError
+from holdfast.speech import speak
+from holdfast.speech.recognize.audio import resample
 from holdfast.speech.speak.dictionary import Phones
 from holdfast.speech.speak.lattice import START, PhoneGraph, best_path
-from holdfast.speech.speak.segmentation import PhoneAlphabet
+from holdfast.speech.speak.segmentation import UNITS, PairOutputs, PhoneAlphabet
 from holdfast.speech.speak.textgrid import Interval, textgrid
 
 BLANK = 0
+SPOKEN = Path(__file__).parents[2] / "examples" / "speech" / "spoken"
+TEXT = "The sun was warm, but a cold wind came up from the river, and they read the old map again."
 
 
 def sayings(words: Sequence[Sequence[Phones]]) -> Iterator[list[str]]:
@@ -36,14 +43,12 @@ def brute_force(
     log_probs: np.ndarray, words: Sequence[Sequence[Phones]], alphabet: PhoneAlphabet
 ) -> float:
     """Best of all alignments of all sayings, one sequence of labels after the other."""
-    frames, labels = log_probs.shape
-    targets = []
-    for said in sayings(words):
-        text = " ".join(said)
-        if not alphabet.unknown(text):
-            targets.append(alphabet.encode(text))
+    frames = len(log_probs)
+    targets = [alphabet.encode(" ".join(said)) for said in sayings(words)]
+    # Labels of no target cannot be in a path: 5 to 8 others in 5 frames are at most 32,768 paths.
+    used = sorted({BLANK, *itertools.chain(*targets)})
     best = -np.inf
-    for path in itertools.product(range(labels), repeat=frames):
+    for path in itertools.product(used, repeat=frames):
         if collapsed(path) in targets:
             # A phone lasts at least one frame: with pairs the first has no output of its own.
             if alphabet.pairs and path[0] != BLANK:
@@ -68,9 +73,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_best_path_is_the_best_of_all(name: str, pairs: bool) -> None:
     words = CASES[name]
-    texts = [" ".join(said) for said in sayings(words)]
-    alphabet = PhoneAlphabet.of_texts(texts, pairs)
-    # 5 to 8 labels in 5 frames: at most 32,768 sequences of labels.
+    alphabet = PhoneAlphabet.of_texts([], pairs)
     frames = 5
     for seed in range(4):
         log_probs = emissions(seed, frames, alphabet.size)
@@ -87,7 +90,7 @@ def test_alternates_are_chosen_by_likelihood_and_stress_is_no_alternate() -> Non
     graph = PhoneGraph.of_words(words)
     assert graph.phones == ["SIL", "R", "EH1", "D", "R", "IY1", "D", "SIL"]
     assert graph.fewest == 3
-    alphabet = PhoneAlphabet.of_texts(["R EH D", "R IY D"], True)
+    alphabet = PhoneAlphabet.of_texts([], True)
     log_probs = np.full((6, alphabet.size), -8.0)
     log_probs[:, BLANK] = -0.1
     for frame, label in ((2, "R IY"), (4, "IY D")):
@@ -98,17 +101,22 @@ def test_alternates_are_chosen_by_likelihood_and_stress_is_no_alternate() -> Non
     assert found.first == [0, 2, 4]
 
 
-def test_a_pair_that_training_lacked_is_placed_between_its_neighbors() -> None:
-    alphabet = PhoneAlphabet.of_texts(["B K", "D K", "D T"], True)  # no B T
-    log_probs = np.full((7, alphabet.size), -9.0)
-    log_probs[:, BLANK] = -0.01
-    log_probs[4] = np.log(0.25)  # something ends that B begins, something begins that T ends
-    found = best_path(log_probs, PhoneGraph.of_words([[("B", "T")]]), alphabet)
-    assert (found.first, found.columns) == ([0, 4], [None, None])
+def test_scores_of_pairs_are_sums() -> None:
+    """One column per pair: what its first phone's end and its second's beginning score together."""
+    outputs, count = PairOutputs(3), len(UNITS)
+    x = torch.randn(2, 3)
+    single = torch.nn.functional.linear(x, outputs.weight, outputs.bias)  # blank, ends, beginnings
+    labels = PhoneAlphabet.of_texts([], True).labels
+    for column, label in ((0, None), (1, labels[0]), (777, labels[776]), (1600, labels[-1])):
+        expected = single[:, 0]
+        if label:
+            a, b = map(UNITS.index, label.split())
+            expected = single[:, 1 + a] + single[:, 1 + count + b]
+        assert torch.allclose(outputs(x)[:, column], expected, atol=1e-6)
 
 
 def test_audio_that_is_too_short_is_refused_with_numbers() -> None:
-    alphabet = PhoneAlphabet.of_texts(["B D K"], True)
+    alphabet = PhoneAlphabet.of_texts([], True)
     graph = PhoneGraph.of_words([[("B", "D", "K")]])
     assert graph.arcs[0] == (START, 0)
     assert best_path(emissions(0, 3, alphabet.size), graph, alphabet).first == [0, 1, 2]
@@ -171,3 +179,123 @@ def test_textgrid_is_complete_and_reads_back() -> None:
         (0, 0.1, ""), (0.1, 0.3, 'say "no"'), (0.3, 0.5, "now"), (0.5, 2.00001, ""),
     ]  # fmt: skip
     assert tiers["phones"] == [(0, 2.00001, "")]
+
+
+# --- Sound: flite's speech and times (examples/speech/README.md has the command) ----------------
+
+
+@pytest.fixture(scope="module")
+def truth() -> list[tuple[str, float]]:
+    """flite's phones with their ends."""
+    parts = [each.split(":") for each in (SPOKEN / "wind.txt").read_text().split()]
+    return [(name, float(end)) for name, end in parts]
+
+
+@pytest.fixture(scope="module")
+def found() -> speak.Alignment:
+    return speak.align(SPOKEN / "wind.flac", TEXT)
+
+
+def test_boundaries_are_those_of_the_synthesizer(
+    found: speak.Alignment, truth: list[tuple[str, float]]
+) -> None:
+    """Held-out text, known times; the pronunciations are chosen by the sound."""
+    names = {"pau": "SIL", "ax": "AH"}
+    assert [each.phone.rstrip("012") for each in found.phones] == [
+        names.get(name, name.upper()) for name, _ in truth
+    ]
+    said = {each.word: " ".join(each.phones) for each in found.words}
+    assert (said["wind"], said["read"]) == ("W IH1 N D", "R EH1 D")
+    ends = np.array([end for _, end in truth[:-1]])
+    errors = np.abs(np.array([each.end_s for each in found.phones[:-1]]) - ends)
+    assert np.median(errors) <= 0.015
+    assert np.quantile(errors, 0.9) <= 0.04
+    assert found.matches is True
+    # Without gaps, from the beginning to the end of the audio.
+    assert found.phones[0].start_s == 0
+    assert (
+        found.phones[-1].end_s == found.duration_s == soundfile.info(SPOKEN / "wind.flac").duration
+    )
+    for a, b in itertools.pairwise(found.phones):
+        assert a.end_s == b.start_s > a.start_s
+
+
+@pytest.mark.parametrize("name", ["44.1 kHz stereo wav", "8 bit", "quiet", "text file", "CRLF"])
+def test_the_same_speech_in_another_form(name: str, found: speak.Alignment, tmp_path: Path) -> None:
+    samples, rate = soundfile.read(SPOKEN / "wind.flac", dtype="float32")
+    path, text = tmp_path / "said.wav", TEXT
+    if name == "44.1 kHz stereo wav":
+        both = np.stack([resample(samples, rate, 44_100)] * 2, axis=1)
+        soundfile.write(path, both, 44_100, "FLOAT")
+    elif name == "8 bit":
+        soundfile.write(path, samples, rate, "PCM_U8")
+    elif name == "quiet":
+        soundfile.write(path, samples / 30, rate, "FLOAT")
+    else:
+        soundfile.write(path, samples, rate)
+    if name == "text file":
+        (tmp_path / "text").write_text("\ufeff" + TEXT)
+        text = tmp_path / "text"  # type: ignore[assignment]
+    if name == "CRLF":
+        text = TEXT.replace(", ", " \u2013\r\n")
+    other = speak.align(path, text)
+    starts = np.array([each.start_s for each in other.words])
+    assert np.abs(starts - [each.start_s for each in found.words]).max() <= 0.04
+    assert other.matches is True
+
+
+def test_text_that_is_not_said_is_not_aligned(tmp_path: Path) -> None:
+    """Another sentence, silence, noise: never "matches"."""
+    other = "Printing differs from most if not from all the arts and crafts of the exhibition."
+    assert speak.align(SPOKEN / "wind.flac", other).exit_code == 1
+    noise = np.random.default_rng(0).normal(0, 0.1, 5 * 16_000)
+    for name, samples in (("silence", np.zeros(5 * 16_000)), ("noise", noise)):
+        soundfile.write(tmp_path / f"{name}.wav", samples, 16_000)
+        result = speak.align(tmp_path / f"{name}.wav", TEXT)
+        assert result.matches is False
+        assert [each.doubt for each in result.unknowns()] == [True]
+
+
+def test_a_word_that_is_not_said_is_doubted(found: speak.Alignment) -> None:
+    result = speak.align(SPOKEN / "wind.flac", TEXT.replace("river", "mountain"))
+    scores = {each.word: each.score for each in result.words}
+    assert scores["mountain"] < min(each.score for each in found.words)
+
+
+def test_bad_audio_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.wav"
+    samples = np.zeros(16_000, np.float32)
+    for code, content in (
+        ("not-finite", np.full(16_000, np.nan, np.float32)),
+        ("audio-too-short", samples[:1600]),
+        ("empty-input", samples[:100]),
+    ):
+        soundfile.write(path, content, 16_000, "FLOAT")
+        with pytest.raises(InputError) as error:
+            speak.align(path, TEXT)
+        assert error.value.code == code
+    with pytest.raises(InputError) as error:
+        speak.align(tmp_path / "nothing.wav", TEXT)
+    assert error.value.code == "not-found"
+
+
+def test_files(found: speak.Alignment, tmp_path: Path) -> None:
+    grid = tmp_path / "said.TextGrid"
+    speak.align(SPOKEN / "wind.flac", TEXT, form="textgrid", output=grid)
+    end, tiers = read_textgrid(grid.read_text())
+    assert end == pytest.approx(found.duration_s, abs=1e-6)
+    words = [each for each in tiers["words"] if each[2]]
+    assert [each[2] for each in words] == [each.word for each in found.words]
+    assert [each[0] for each in words] == pytest.approx(
+        [each.start_s for each in found.words], abs=1e-6
+    )
+    silent = [each.phone == "SIL" for each in found.phones]
+    assert [not label for _, _, label in tiers["phones"]] == silent
+    speak.align(SPOKEN / "wind.flac", TEXT, form="ctm", output=tmp_path / "said.ctm")
+    rows = [line.split() for line in (tmp_path / "said.ctm").read_text().splitlines()]
+    assert [row[4] for row in rows] == [each.word for each in found.words]
+    for row, word in zip(rows, found.words, strict=True):
+        assert row[:2] == ["wind", "1"]
+        assert [float(each) for each in row[2:4]] == pytest.approx(
+            [word.start_s, word.end_s - word.start_s], abs=0.0051
+        )

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.plain import plain
 from holdfast.speech.recognize import hypotheses
+from holdfast.speech.recognize.alphabet import BLANK
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.recognize.features import log_features
 from holdfast.speech.recognize.subtitles import subtitles
@@ -72,8 +73,6 @@ class Alignment(Answer):
     """Whether the text is what is said; None: cannot tell. If it is not, the times mean nothing."""
     path: Path | None = None
     """File that was written."""
-    notes: Sequence[str] = ()
-    """What was changed: channels mixed, rate converted."""
 
     @property
     def title(self) -> str:
@@ -101,35 +100,21 @@ class Alignment(Answer):
             "phones": plain(self.phones),
         }
 
-    def values(self) -> Sequence[Value]:
-        """What two alignments are compared by."""
-        return [Value("score", self.score, better="higher")]
-
     def written(self) -> Mapping[str, Path]:
         """The file."""
         return {} if self.path is None else {"alignment": self.path}
 
-    def inputs(self) -> Sequence[tuple[str, str]]:
-        """The audio."""
-        return [("Audio", ", ".join([self.audio, *self.notes]))]
-
     def unknowns(self) -> Sequence[Unknown]:
         """Whether audio and text match; words that may not be there."""
+        weak = [each for each in self.words if each.score < DIFFERS]
+        named = ", ".join(f"{each.word} ({each.start_s:.2f} s)" for each in weak)
+        sentence = {
+            False: f"The audio does not hold this text (score {self.score:.2f}).",
+            None: f"Cannot tell whether the audio holds this text (score {self.score:.2f}).",
+            True: named and f"Perhaps not said, or said otherwise: {named}.",
+        }[self.matches]
         remedy = "Compare the text with what is said; the times may mean nothing."
-        if self.matches is False:
-            sentence = f"The audio does not hold this text (score {self.score:.2f})."
-            return [Unknown(sentence, remedy, doubt=True)]
-        if self.matches is None:
-            sentence = f"Cannot tell whether the audio holds this text (score {self.score:.2f})."
-            return [Unknown(sentence, remedy, doubt=True)]
-        weak = [
-            f"{each.word} ({each.start_s:.2f} s)" for each in self.words if each.score < DIFFERS
-        ]
-        if not weak:
-            return []
-        return [
-            Unknown(f"Perhaps not said, or said otherwise: {', '.join(weak)}.", remedy, doubt=True)
-        ]
+        return [Unknown(sentence, remedy, doubt=True)] if sentence else []
 
     def sections(self) -> Sequence[Section]:
         """One row per word."""
@@ -189,15 +174,11 @@ def align(
     words = [each for each in Phonemizer(phonemes)(text) if each.source != "pause"]
     sound = read_audio(audio, aligner.features.rate)
     spoken = align_samples(aligner, sound.samples, words)
-    matches = None
-    score = fmean(each.score for each in spoken[0])
-    if score >= MATCHES or score < DIFFERS:
-        matches = score >= MATCHES
     path = None
     if form is not None:
         path = Path(output or Path(audio).with_suffix(f".{_SUFFIXES[form]}").name)
         _write(path, form, Path(audio).stem, sound.seconds, *spoken)
-    return Alignment(str(audio), sound.seconds, *spoken, matches, path, sound.notes)
+    return Alignment(str(audio), sound.seconds, *spoken, verdict(spoken[0]), path)
 
 
 _SUFFIXES = {"textgrid": "TextGrid", "ctm": "ctm"}
@@ -240,6 +221,12 @@ def align_samples(
     return found, phones
 
 
+def verdict(words: Sequence[AlignedWord]) -> bool | None:
+    """Whether the words are what is said; None: cannot tell."""
+    score = fmean(each.score for each in words)
+    return True if score >= MATCHES else False if score < DIFFERS else None
+
+
 def outputs_of(model: Aligner, samples: Array) -> Array:
     """Log probabilities of the network, float64 [T, L]."""
     features = log_features(samples, model.features)
@@ -252,15 +239,11 @@ def outputs_of(model: Aligner, samples: Array) -> Array:
 
 def _scores(log_probs: Array, path: AlignedPath) -> list[float]:
     """Probability of each boundary; a first phone, which has none, takes that of the next."""
-    scores: list[float | None] = []
+    scores = []
     for first, last, column in zip(path.first, path.last, path.columns, strict=True):
-        if column is None:
-            scores.append(0.0 if scores else None)
-            continue
         around = log_probs[max(0, first - _AROUND) : last + _AROUND + 1, column]
         scores.append(min(1.0, float(np.exp(around).sum())))
-    second = next((each for each in scores if each is not None), 0.0)
-    return [second if each is None else each for each in scores]
+    return scores if path.columns[0] != BLANK else [*scores[1:2], *scores[1:]] or [0.0]
 
 
 def _content(path: Path) -> str:
@@ -287,11 +270,10 @@ def _write(
         ]
         content = subtitles(timed, "ctm", name)
     else:
-        silent = {each.start_s: "" for each in phones if each.phone == PAUSE}
-        rows = [Interval(each.start_s, each.end_s, each.word) for each in words]
-        names = [
-            Interval(each.start_s, each.end_s, silent.get(each.start_s, each.phone))
-            for each in phones
+        tier = [Interval(each.start_s, each.end_s, each.word) for each in words]
+        # Silences are what the tier has no interval for.
+        said = [
+            Interval(each.start_s, each.end_s, each.phone) for each in phones if each.phone != PAUSE
         ]
-        content = textgrid({"words": rows, "phones": names}, length)
+        content = textgrid({"words": tier, "phones": said}, length)
     write_whole(path, content.encode())

@@ -86,8 +86,8 @@ class AlignedPath:
     """Frame in which each begins to be output; the first phone's is 0."""
     last: list[int]
     """Last frame of that output."""
-    columns: list[int | None]
-    """Output of the step to each; None: there is none (the first phone; a pair that training lacked)."""
+    columns: list[int]
+    """Output of the step to each; the blank where there is none: the first phone, with pairs."""
     log_prob: float
     """ln of the path's probability."""
 
@@ -166,36 +166,19 @@ def _node(graph: PhoneGraph, state: int) -> int:
 
 def _emissions(
     log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet
-) -> tuple[list[int | None], Array]:
+) -> tuple[list[int], Array]:
     """Output of each arc, and its log probability in each frame [T, arcs]."""
-    columns: list[int | None] = []
-    emissions = np.empty((len(log_probs), len(graph.arcs)))
-    for arc, (start, end) in enumerate(graph.arcs):
-        phone = plain_phone(graph.phones[end])
-        before = "" if start == START else plain_phone(graph.phones[start])
-        column = alphabet.column(before, phone)
-        columns.append(column)
-        if column is not None:
-            emissions[:, arc] = log_probs[:, column]
-        elif start == START:  # a pair begins with the second phone: nothing is output before
-            emissions[:, arc] = log_probs[:, BLANK]
-        else:
-            emissions[:, arc] = _unknown_pair(log_probs, alphabet, before, phone)
-    return columns, emissions
+    columns = [
+        # With pairs nothing is output before the second phone.
+        BLANK
+        if alphabet.pairs and start == START
+        else alphabet.column("" if start == START else graph.phones[start], graph.phones[end])
+        for start, end in graph.arcs
+    ]
+    return columns, log_probs[:, columns]
 
 
-def _unknown_pair(log_probs: Array, alphabet: PhoneAlphabet, before: str, phone: str) -> Array:
-    """For a pair that training did not have: P(some pair that begins so) P(some pair that ends so)."""
-    total = np.zeros(len(log_probs))
-    for part, place in ((before, 0), (phone, 1)):
-        similar = [
-            k for k, each in enumerate(alphabet.labels, 1) if each.split()[place:][:1] == [part]
-        ]
-        total += np.logaddexp.reduce(log_probs[:, similar], axis=1, initial=-1e3)
-    return total
-
-
-def _predecessors(graph: PhoneGraph, columns: Sequence[int | None]) -> Array:
+def _predecessors(graph: PhoneGraph, columns: Sequence[int]) -> Array:
     """States that can come before each state: [states, K], filled with the one that is never reached."""
     arcs, nodes = len(graph.arcs), len(graph.phones)
     into: list[list[int]] = [[] for _ in range(nodes)]
@@ -208,9 +191,7 @@ def _predecessors(graph: PhoneGraph, columns: Sequence[int | None]) -> Array:
             lists[-1].append(arcs + nodes)
             continue
         # Without a blank between, two equal labels are one.
-        different = [
-            each for each in into[start] if columns[each] is None or columns[each] != columns[arc]
-        ]
+        different = [each for each in into[start] if columns[each] != columns[arc]]
         lists[-1] += [arcs + start, *different]
     lists += [[arcs + node, *into[node]] for node in range(nodes)]
     lists += [[arcs + nodes], []]

@@ -1,7 +1,7 @@
 """English text as the words that are said: numbers, money, times, abbreviations, acronyms, addresses.
 
-A piece of text between spaces is read by its form, and a few by their neighbor: "$5 million", "No. 7".
-Where a form has two readings, the usual one is taken: 1984 is a year, 5-10 a range, 1,984 a number.
+One pattern divides the text into such forms. Where a form has two readings, the usual one is taken: 1984 is
+a year, 5-10 a range, 1,984 a number.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from holdfast.errors import InputError
 
 PAUSES = ",;:.!?()-"
-"""Marks that are kept as pauses."""
-LONGEST_WORD, LONGEST_PIECE = 60, 2000
-"""Letters of a word, and characters between two spaces."""
+"""Marks that are kept as pauses; the last stands for a dash."""
+LONGEST_WORD = 60
+"""Letters of a word."""
 
 _SMALL = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
@@ -24,16 +24,10 @@ seventeen eighteen nineteen
 """
 _ONES = _SMALL.split()
 _TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_SCALES = ("", "thousand", "million", "billion", "trillion")
-_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
+_SCALES = ["", "thousand", "million", "billion", "trillion"]
+_MOST_DIGITS = 15
+_IRREGULAR = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
+_IRREGULAR |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 _CURRENCIES = {
     "$": ("dollar", "dollars", "cent", "cents"),
     "£": ("pound", "pounds", "penny", "pence"),
@@ -44,72 +38,47 @@ _FRACTIONS |= {"1/4": "one quarter", "3/4": "three quarters"}
 _SYMBOLS = {"&": "and", "@": "at", "%": "percent", "+": "plus", "=": "equals", "#": "number"}
 _SYMBOLS |= {"°": "degrees", "$": "dollars", "£": "pounds", "€": "euros", "×": "times"}
 _SYMBOLS |= {"/": "slash", "_": "underscore", "*": "star", "<": "less than", ">": "greater than"}
-_ADDRESS = {".": "dot", "-": "dash", ":": "colon", "?": "question mark", "~": "tilde", ",": "comma"}
-_ABBREVIATIONS = {
-    "mr": "mister",
-    "mrs": "missus",
-    "ms": "ms",
-    "prof": "professor",
-    "etc": "et cetera",
-    "e.g": "for example",
-    "i.e": "that is",
-    "vs": "versus",
-    "jr": "junior",
-    "sr": "senior",
-    "inc": "incorporated",
-    "ltd": "limited",
-    "approx": "approximately",
-    "dept": "department",
-    "mt": "mount",
-    "ave": "avenue",
-    "blvd": "boulevard",
-    "gen": "general",
-    "col": "colonel",
-    "capt": "captain",
-    "lt": "lieutenant",
-    "sgt": "sergeant",
-    "rev": "reverend",
-    "gov": "governor",
-    "sen": "senator",
-    "jan": "january",
-    "feb": "february",
-    "aug": "august",
-    "sept": "september",
-    "oct": "october",
-    "nov": "november",
-    "dec": "december",
-    "tel": "telephone",
-    "fig": "figure",
-}
+_ADDRESS = {".": "dot", "-": "dash", ":": "colon", "?": "question mark", "~": "tilde"} | _SYMBOLS
+_WRITTEN_OUT = """
+mr mister, mrs missus, ms ms, dr doctor, prof professor, etc et cetera, e.g for example, i.e that is,
+vs versus, jr junior, sr senior, inc incorporated, ltd limited, approx approximately, dept department,
+mt mount, ave avenue, blvd boulevard, gen general, col colonel, capt captain, lt lieutenant, sgt sergeant,
+rev reverend, gov governor, sen senator, jan january, feb february, aug august, sept september,
+oct october, nov november, dec december, tel telephone, fig figure, st street
+"""
+_ABBREVIATIONS = dict(each.split(maxsplit=1) for each in _WRITTEN_OUT.strip().split(", "))
 """Without the last dot, which they must have."""
-_BY_NEXT = {"dr": ("doctor", "drive"), "st": ("saint", "street"), "no": ("number", "")}
-"""Before a capital letter (No. before a digit), and elsewhere; empty: no abbreviation there."""
-_SPELLED = {"US", "IT", "AM", "PM"}
+_SPELLED = {"US", "IT"}
 """Upper-case words that are read as letters although the word in lower case means something else."""
-_LETTERS = {
-    "ß": "ss",
-    "æ": "ae",
-    "œ": "oe",
-    "ø": "o",
-    "ł": "l",
-    "đ": "d",
-    "ð": "th",
-    "þ": "th",
-    "ı": "i",
-}
-_SAME = {
-    **dict.fromkeys("‘’ʼ′`´", "'"),
-    **dict.fromkeys("“”„«»‹›″‚", '"'),
-    **dict.fromkeys("–−‐‑‒", "-"),
-    **dict.fromkeys("—―", "--"),
-    "⁄": "/",
-    "·": " ",
-    "•": " ",
-    "¿": " ",
-    "¡": " ",
-}
-_DROPPED = "\"'[]{}|\\^~"
-"""Marks that are not said; an apostrophe within a word is a letter."""
+_LETTERS = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "th", "þ": "th"}
+_SAME = {"⁄": "/", "·": " ", "•": " "}
+_SAME |= dict.fromkeys("‘’ʼ′`´", "'") | dict.fromkeys("“”„«»‹›″‚¿¡", '"')
+_SAME |= dict.fromkeys("–−‐‑‒", "-") | dict.fromkeys("—―", "--")
+
+_NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+"
+_PATTERN = re.compile(
+    rf"""
+    (?P<address> https?://\S+ | www\.\S+ | [\w.+-]{{1,64}}@[\w-]+\.[\w.-]*\w )
+  | (?P<saint> \bSt\.(?=\s+(?-i:[A-Z])) )
+  | (?P<digits> (?:\(\d{{3}}\)\s?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}\b | \d(?:-\d+){{3,}} )
+  | (?P<abbreviation> \b(?:{"|".join(map(re.escape, _ABBREVIATIONS))})\. | \bNo\.(?=\s*\d) )
+  | (?P<money> [$£€](?:{_NUMBER})(?:\s+(?:{"|".join(_SCALES[1:])})\b)? )
+  | (?P<fraction> \b(?:{"|".join(_FRACTIONS)})\b )
+  | (?P<time> \b(?:[01]?\d|2[0-3]):[0-5]\d\b | \b(?:[01]?\d|2[0-3]):[0-5]\d(?=\s?[ap]m\b) )
+  | (?P<half> (?<=\d)\s?[ap]m\b )
+  | (?P<ordinal> \b\d+(?:,\d{{3}})*(?:st|nd|rd|th)\b )
+  | (?P<decade> \b(?:(?:1[1-9]|20)\d|[1-9])0'?s\b )
+  | (?P<year> \b(?:1[1-9]|20)\d\d\b(?!,\d|\.\d) )
+  | (?P<number> (?:(?<!\w)-)?(?:{_NUMBER}) )
+  | (?P<range> (?<=\d)-(?=\d) )
+  | (?P<letters> \b(?:[a-z]\.){{2,}} )
+  | (?P<word> '?[a-z]+(?:['-][a-z]+)* )
+  | (?P<dot> (?<=\w)\.(?=\w) )
+  | (?P<dash> --+ | (?<=\s)-(?=\s) )
+  | (?P<mark> \S )
+    """,
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -136,29 +105,26 @@ def tokens(text: str, known: Callable[[str], bool] = lambda word: False) -> list
             ``out-of-range`` for a word of more than 60 letters; ``empty-input`` without a word.
     """
     folded, places = _fold(text)
-    # 1. Each piece as words; a neighbor decides some.
-    pieces = list(re.finditer(r"\S+", folded))
     found: list[Token] = []
-    for number, piece in enumerate(pieces):
-        following = pieces[number + 1].group() if number + 1 < len(pieces) else ""
-        before = pieces[number - 1].group() if number else ""
-        begin, end = places[piece.start()], places[piece.end() - 1] + 1
+    for match in _PATTERN.finditer(folded):
+        begin, end = places[match.start()], places[match.end() - 1] + 1
         written = text[begin:end]
-        if end - begin > LONGEST_PIECE:
-            raise _too_long(text, begin, f"{end - begin} characters without a space", LONGEST_PIECE)
-        for word in _piece(piece.group(), before, following, known):
-            pause = word in PAUSES
-            if pause and (not found or found[-1].word in PAUSES):
+        for word in _words(match.lastgroup or "", match.group(), known):
+            if word in PAUSES and (not found or found[-1].word in PAUSES):
                 continue  # one pause is enough, and none comes first
             if len(word) > LONGEST_WORD:
-                raise _too_long(text, begin, f"{len(word)} letters", LONGEST_WORD)
+                raise InputError(
+                    "word too long to pronounce",
+                    code="out-of-range",
+                    place=_place(text, begin),
+                    found=f"{len(word)} letters",
+                    expected=f"at most {LONGEST_WORD}",
+                )
             found.append(Token(word, written, begin))
     if all(each.word in PAUSES for each in found):
+        shown = repr(text[:40])
         raise InputError(
-            "the text has no words",
-            code="empty-input",
-            found=repr(text[:40]),
-            expected="English text",
+            "the text has no words", code="empty-input", found=shown, expected="English"
         )
     return found
 
@@ -168,29 +134,30 @@ def cardinal(number: int) -> list[str]:
     if number < 20:
         return [_ONES[number]]
     if number < 100:
-        return [_TENS[number // 10], *([_ONES[number % 10]] if number % 10 else [])]
+        return [_TENS[number // 10], *(cardinal(number % 10) if number % 10 else [])]
     if number < 1000:
         return [_ONES[number // 100], "hundred", *(cardinal(number % 100) if number % 100 else [])]
-    words, scale = [], len(_SCALES) - 1
-    for scale in range(len(_SCALES) - 1, -1, -1):
-        part, number = divmod(number, 1000**scale)
+    words = []
+    for power, scale in reversed([*enumerate(_SCALES)]):
+        part, number = divmod(number, 1000**power)
         if part:
-            words += [*cardinal(part), *_SCALES[scale].split()]
+            words += [*cardinal(part), *scale.split()]
     return words
 
 
 def ordinal(number: int) -> list[str]:
     """Words of 1st, 2nd, 3rd ..."""
     *words, last = cardinal(number)
-    if last in _ORDINALS:
-        return [*words, _ORDINALS[last]]
-    return [*words, (last[:-1] + "ie" if last.endswith("y") else last) + "th"]
+    return [
+        *words,
+        _IRREGULAR.get(last) or last.removesuffix("y") + ("ieth" if last[-1] == "y" else "th"),
+    ]
 
 
 def year(number: int) -> list[str]:
     """Words of a year of four digits: nineteen oh five, two thousand nine."""
     century, rest = divmod(number, 100)
-    if century % 10 == 0 and rest < 10:
+    if century == 20 and rest < 10:
         return cardinal(number)
     if not rest:
         return [*cardinal(century), "hundred"]
@@ -203,12 +170,15 @@ def _fold(text: str) -> tuple[str, list[int]]:
     places = []
     for place, character in enumerate(text):
         plain = _SAME.get(character) or unicodedata.normalize("NFKD", character)
+        if len(plain) > 1 and "⁄" in plain:
+            plain = f" {plain}"  # 2½ is two, one half
         for each in plain:
-            each = _LETTERS.get(each.lower(), _SAME.get(each, each))
             # Marks of accents and invisible characters say nothing.
-            if unicodedata.category(each[0]) in ("Mn", "Cf"):
+            if unicodedata.category(each) in ("Mn", "Cf"):
                 continue
-            if not (each.isspace() or each in _SYMBOLS or (each.isascii() and each.isprintable())):
+            ascii_text = _SAME.get(each) or _LETTERS.get(each.lower(), each)
+            visible = ascii_text.isascii() and ascii_text.isprintable()
+            if not (visible or ascii_text.isspace() or ascii_text in _SYMBOLS):
                 raise InputError(
                     "character that cannot be pronounced",
                     code="unknown-character",
@@ -216,214 +186,101 @@ def _fold(text: str) -> tuple[str, list[int]]:
                     found=f"{character!r} ({unicodedata.name(character, 'no name')})",
                     expected="English text in Latin letters",
                 )
-            if each == "1" and len(plain) > 1 and folded and folded[-1].isdigit():
-                folded.append(" ")  # 2½ is two, one half
-                places.append(place)
-            folded += each if character.lower() == character else each.upper()
-            places += [place] * len(each)
+            folded += ascii_text
+            places += [place] * len(ascii_text)
     return "".join(folded), places
 
 
-def _too_long(text: str, begin: int, found: str, most: int) -> InputError:
-    return InputError(
-        "word too long to pronounce",
-        code="out-of-range",
-        place=_place(text, begin),
-        found=found,
-        expected=f"at most {most}",
-    )
-
-
 def _place(text: str, offset: int) -> str:
-    before = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
-    column = len(before) - (before.rfind("\n") + 1) + 1
-    return f"line {before.count(chr(10)) + 1}, column {column}"
+    lines = re.split(r"\r\n|\r|\n", text[:offset])
+    return f"line {len(lines)}, column {len(lines[-1]) + 1}"
 
 
-def _piece(piece: str, before: str, following: str, known: Callable[[str], bool]) -> Iterable[str]:
-    """Words and pauses of a piece between spaces."""
-    core = piece.lstrip("\"'([{")
-    opening = "(" if "(" in piece[: len(piece) - len(core)] else ""
-    if piece.lstrip('"([{')[:1] == "'" and known(
-        piece.lstrip('"([{').rstrip(".,;:!?\"')]}").lower()
-    ):
-        core = "'" + core  # 'em, 'tis
-    end = len(core.rstrip(".,;:!?\"')]}-"))
-    core, closing = core[:end], core[end:]
-    pause = next((mark for mark in closing if mark in PAUSES), "")
-    words = None
-    if closing.startswith("."):
-        words = _abbreviation(core, following)
-        initials = "." in core and following[:1].islower()
-        if (words is not None or initials) and not closing[1:] and following:
-            pause = ""  # the dot belongs to the abbreviation
-    if words is None:
-        words = _form(core, before, following, known)
-    return [*opening, *words, *pause]
+def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]:
+    """Words and pauses of a piece of the text, by the name of its form in the pattern."""
+    digits = re.sub(r"\D", "", piece)
+    match form:
+        case "word":
+            return _word(piece, known)
+        case "number":
+            return [*(["minus"] if piece[0] == "-" else []), *_amount(piece.lstrip("-"))]
+        case "mark":
+            return [piece] if piece in PAUSES[:-1] else _SYMBOLS.get(piece, "").split()
+        case "year":
+            return year(int(piece))
+        case "ordinal":
+            return ordinal(int(digits)) if len(digits) <= _MOST_DIGITS else _spelled_digits(digits)
+        case "decade":
+            *words, last = year(int(digits)) if len(digits) == 4 else cardinal(int(digits))
+            return [*words, last.removesuffix("y") + ("ies" if last[-1] == "y" else "s")]
+        case "money":
+            return _money(piece)
+        case "digits":
+            groups = [_spelled_digits(each) for each in re.findall(r"\d+", piece)]
+            return [word for group in groups for word in (*group, ",")][:-1]
+        case "time":
+            hour, minute = map(int, piece.split(":"))
+            late = [*(["oh"] if minute < 10 else []), *cardinal(minute)] if minute else ["o'clock"]
+            return [*cardinal(hour), *late]
+        case "abbreviation":
+            return _ABBREVIATIONS.get(piece[:-1].lower(), "number").split()
+        case "letters" | "half":
+            return [f"{letter}." for letter in piece.lower() if letter.isalpha()]
+        case "address":
+            parts = re.findall(
+                r"[A-Za-z]+|\d|\S", re.sub(r"^\w+://", "", piece.rstrip(".,;:!?)'\""))
+            )
+            named = [_word(each, known) if each.isalpha() else _named(each) for each in parts]
+            return [word for words in named for word in words]
+        case "fraction":
+            return _FRACTIONS[piece].split()
+        case _:
+            return [{"saint": "saint", "range": "to", "dot": "dot", "dash": "-"}[form]]
 
 
-def _abbreviation(core: str, following: str) -> list[str] | None:
-    """Words of an abbreviation whose last dot was removed; None: it is none."""
-    name = core.lower()
-    if name in _BY_NEXT:
-        near, elsewhere = _BY_NEXT[name]
-        first = following.lstrip("\"'(")[:1]
-        fits = first.isdigit() if name == "no" else first.isupper()
-        return (near if fits else elsewhere).split() or None
-    if name in _ABBREVIATIONS:
-        return _ABBREVIATIONS[name].split()
-    return None
-
-
-def _form(core: str, before: str, following: str, known: Callable[[str], bool]) -> list[str]:
-    """Words of a piece without the marks around it."""
-    if not core:
-        return []
-    if (
-        "://" in core
-        or core.lower().startswith("www.")
-        or re.fullmatch(r"[^@]+@[^@.]+\.[^@]+", core)
-    ):
-        return _address(core, known)
-    if any(character.isdigit() for character in core):
-        words = _number(core, before, following)
-        if words is not None:
-            return words
-    if re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]", core):  # U.S.A, p.m
-        return [f"{letter.lower()}." for letter in core if letter != "."]
-    if core.lower() in _SCALES[1:] and re.fullmatch(r"[$£€][\d,.]*\d", before):
-        return []  # said with the sum of money before it
-    if known(core.lower()) and core not in _SPELLED and re.fullmatch(r"[A-Za-z'.-]+", core):
-        return [core.lower()]
-    # Runs of letters, of digits with their separators, and single marks.
-    words = []
-    runs = re.findall(r"[A-Za-z]+(?:'[A-Za-z]+)*|\d+(?:,\d{3})*(?:\.\d+)?|[^A-Za-z\d]", core)
-    for run in runs:
-        if run[0].isalpha():
-            words += _word(run, known)
-        elif run[0].isdigit():
-            words += _number(run, "", "") or []
-        elif run in _SYMBOLS:
-            words += _SYMBOLS[run].split()
-        elif run == "-" and core.strip("-"):
-            # Two hyphens are a dash; one joins words.
-            words += ["-"] if "--" in core else []
-        elif run in PAUSES:
-            words.append(run)
-        elif run not in _DROPPED:
-            raise AssertionError(f"{run!r} is folded to something else")
-    return words
-
-
-def _word(run: str, known: Callable[[str], bool]) -> list[str]:
-    """A word, or the names of its letters."""
-    name = run.lower()
-    stem, mark, ending = run.partition("'")
-    spelled = stem.isupper() and 2 <= len(stem) <= 5 and ending.lower() in ("", "s")
-    if spelled and (stem in _SPELLED or not known(name)):
-        letters = [f"{letter.lower()}." for letter in stem]
+def _word(piece: str, known: Callable[[str], bool]) -> list[str]:
+    """A word, its parts between hyphens, or the names of its letters."""
+    name = piece.lower()
+    if known(name) and piece not in _SPELLED:
+        return [name]
+    if name[0] == "'":
+        return _word(piece[1:], known)
+    if "-" in piece:
+        return [word for part in piece.split("-") for word in _word(part, known)]
+    stem, mark, ending = piece.partition("'")
+    # An acronym, or without a vowel that would make it a word.
+    if (stem.isupper() and 2 <= len(stem) <= 5) or not set(stem.lower()) & set("aeiouy"):
+        letters = [f"{letter}." for letter in stem.lower()]
         return [*letters[:-1], letters[-1] + mark + ending.lower()]
-    # Without a vowel it cannot be said as a word.
-    if not known(name) and len(name) > 1 and not set(name) & set("aeiouy"):
-        return [f"{letter}." for letter in name if letter != "'"]
     return [name]
 
 
-def _digits(text: str) -> list[str]:
-    """Digits one by one; each group but the first begins with a pause."""
-    words = []
-    for group in re.findall(r"\d+", text):
-        words += [*([","] if words else []), *(_ONES[int(digit)] for digit in group)]
-    return words
+def _named(mark: str) -> list[str]:
+    return [_ONES[int(mark)]] if mark.isdigit() else _ADDRESS.get(mark, "").split()
+
+
+def _spelled_digits(digits: str) -> list[str]:
+    return [_ONES[int(digit)] for digit in digits]
 
 
 def _amount(text: str) -> list[str]:
     """A whole or decimal number such as 1,234.5 or .5; digits one by one where it is an identifier."""
     whole, _, decimals = text.replace(",", "").partition(".")
-    if len(whole) > 15 or (len(whole) > 1 and whole[0] == "0"):
-        words = _digits(whole)
+    if len(whole) > _MOST_DIGITS or (whole[:1] == "0" and len(whole) > 1):
+        words = _spelled_digits(whole)
     else:
-        words = cardinal(int(whole or 0))
-    return [*words, "point", *_digits(decimals)] if decimals else words
+        words = cardinal(int(whole)) if whole else []
+    return [*words, "point", *_spelled_digits(decimals)] if decimals else words
 
 
-def _number(core: str, before: str, following: str) -> list[str] | None:
-    """Words of a piece that is a number in one of the usual forms; None: it is not."""
-    amount = r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+"
-    if core in _FRACTIONS:
-        return _FRACTIONS[core].split()
-    if re.fullmatch(r"\+?\d+(?:[-.]\d+){1,6}", core) and not re.fullmatch(r"\d+\.\d+", core):
-        digits = sum(character.isdigit() for character in core)
-        if digits >= 7 and not re.fullmatch(r"\d{4}-\d{4}", core):  # 1914-1918
-            return _digits(core)
-    if re.fullmatch(r"\d+(?:\.\d+){2,}", core):  # a version
-        return [word for part in core.split(".") for word in ("point", *_amount(part))][1:]
-    if re.fullmatch(r"\d{3}", core) and re.match(r"\d{3}-\d{4}\b", following):
-        return [*_digits(core), ","]  # (555) 123-4567
-    if match := re.fullmatch(rf"([-+]?)({amount})(%?)", core):
-        sign, value, percent = match.groups()
-        words = _amount(value)
-        if re.fullmatch(r"1[1-9]\d\d|20\d\d", value) and not sign and not percent:
-            words = year(int(value))
-        signs = {"-": ["minus"], "+": ["plus"], "": []}[sign]
-        return [*signs, *words, *(["percent"] if percent else [])]
-    if match := re.fullmatch(rf"(-?)([$£€])({amount})", core):
-        sign, currency, value = match.groups()
-        scale = following.rstrip(".,;:!?)\"'").lower()
-        words = _money(currency, value, scale if scale in _SCALES[1:] else "")
-        return ["minus", *words] if sign else words
-    if match := re.fullmatch(r"(\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th)", core, re.IGNORECASE):
-        return ordinal(int(match[1].replace(",", "")))
-    if match := re.fullmatch(r"((?:1[1-9]|20)?\d)0'?s", core):  # 1990s, 90s
-        *words, last = (
-            year(int(match[1] + "0")) if len(match[1]) == 3 else cardinal(int(match[1] + "0"))
-        )
-        return [*words, last[:-1] + "ies" if last.endswith("y") else last + "s"]
-    if match := re.fullmatch(r"(\d\d?):([0-5]\d)(?::([0-5]\d))?([AaPp][Mm])?", core):
-        return _time(*match.groups())
-    if match := re.fullmatch(rf"({amount})-({amount})", core):
-        first, last = (_number(each, "", "") or [] for each in match.groups())
-        return [*first, "to", *last]
-    if match := re.fullmatch(r"(\d+)/(\d+)", core):
-        return [*_amount(match[1]), "over", *_amount(match[2])]
-    return None
-
-
-def _money(currency: str, value: str, scale: str) -> list[str]:
-    one, many, cent, cents = _CURRENCIES[currency]
-    if scale:
-        return [*_amount(value), scale, many]
-    whole, _, decimals = value.replace(",", "").partition(".")
-    if len(decimals) not in (0, 2) or len(whole) > 15:
-        return [*_amount(value), many]
-    words = [*_amount(whole or "0"), one if whole == "1" else many]
-    if not int(decimals or 0):
-        return words
-    small = [*cardinal(int(decimals)), cent if int(decimals) == 1 else cents]
-    return [*words, "and", *small] if int(whole or 0) else small
-
-
-def _time(hour: str, minute: str, second: str | None, half: str | None) -> list[str]:
-    words = cardinal(int(hour))
-    if int(minute):
-        words += [*(["oh"] if minute[0] == "0" else []), *cardinal(int(minute))]
-    elif not half and 0 < int(hour) <= 12:
-        words.append("o'clock")
-    elif not half:
-        words += ["hundred"]
-    if second:
-        words += ["and", *cardinal(int(second)), "seconds"]
-    return [*words, *(f"{letter.lower()}." for letter in half or "")]
-
-
-def _address(core: str, known: Callable[[str], bool]) -> list[str]:
-    """Words of a web or mail address, with its marks by name."""
-    words = []
-    for run in re.findall(r"[A-Za-z]+|\d+|[^A-Za-z\d]", re.sub(r"^[A-Za-z]+://", "", core)):
-        if run[0].isdigit():
-            words += _digits(run)
-        elif run[0].isalpha():
-            words += _word(run.upper() if run.lower() == "www" else run, known)
-        else:
-            words += {**_SYMBOLS, **_ADDRESS}.get(run, "").split()
-    return words
+def _money(piece: str) -> list[str]:
+    amount, *scale = piece[1:].lower().split()
+    one, many, cent, cents = _CURRENCIES[piece[0]]
+    whole, _, decimals = amount.partition(".")
+    if scale or len(decimals) not in (0, 2):
+        return [*_amount(amount), *scale, many]
+    small = [*cardinal(int(decimals or 0)), cent if decimals == "01" else cents]
+    if whole in ("", "0") and int(decimals or 0):
+        return small
+    words = [*_amount(whole), one if whole == "1" else many]
+    return [*words, "and", *small] if int(decimals or 0) else words

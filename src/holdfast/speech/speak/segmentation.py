@@ -2,8 +2,10 @@
 
 Deep Voice 4.2: convolutions and recurrent layers trained with CTC over *pairs* of phones. Which pair of
 phones is being said is certain only at the boundary between the two, so that is where the output has its
-peak; with single phones the peak is anywhere in the phone. The features, the network and the training are
-those of `holdfast.speech.recognize`.
+peak; with single phones the peak is anywhere in the phone. Unlike there, the score of a pair is the sum of
+two: of the phone that ends and of the one that begins. So 81 outputs are learned instead of 1,601, and
+pairs that training did not have can be aligned. The features, the network and the training are those of
+`holdfast.speech.recognize`.
 """
 
 from __future__ import annotations
@@ -13,15 +15,18 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
+import torch
+from torch import Tensor, nn
+
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.speech.recognize.alphabet import Alphabet
-from holdfast.speech.recognize.model import SpeechModel
+from holdfast.speech.recognize.model import Description, SpeechModel
 from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.training import TrainConfig, train
 from holdfast.speech.speak.dictionary import PAUSE, PHONES, plain_phone
 
-UNITS = frozenset({PAUSE, *map(plain_phone, PHONES)})
+UNITS = sorted({PAUSE, *map(plain_phone, PHONES)})
 """What is recognized: phones without stress, and silence."""
 
 
@@ -33,14 +38,8 @@ class PhoneAlphabet(Alphabet):
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], bigrams: bool, characters: str = "") -> Alphabet:
-        """The labels of a training set.
-
-        Args:
-            texts: phones.
-            bigrams: whether labels are pairs; else phones.
-            characters: not used: labels are those of the texts.
-        """
-        return cls(tuple(sorted({each for text in texts for each in labels_of(text, bigrams)})))
+        """All pairs of phones, or all phones, whatever the texts have."""
+        return cls(tuple(f"{a} {b}" for a in UNITS for b in UNITS) if bigrams else tuple(UNITS))
 
     @property
     def pairs(self) -> bool:
@@ -48,24 +47,35 @@ class PhoneAlphabet(Alphabet):
         return " " in self.labels[0]
 
     def unknown(self, text: str) -> Counter[str]:
-        """What is not a phone, or a label that the network does not have, with their counts."""
-        strange = Counter(each for each in text.split() if plain_phone(each) not in UNITS)
-        found = labels_of(text, self.pairs)
-        return strange or Counter(each for each in found if each not in self._index)
+        """What is not a phone, with their counts."""
+        return Counter(each for each in text.split() if plain_phone(each) not in UNITS)
 
     def encode(self, text: str) -> list[int]:
-        """Outputs of phones."""
-        return [self._index[each] for each in labels_of(text, self.pairs)]
+        """Outputs of phones: one less with pairs."""
+        phones = text.split()
+        steps = [*pairwise(phones)] if self.pairs else [("", phone) for phone in phones]
+        return [self.column(before, phone) for before, phone in steps]
 
-    def column(self, before: str, phone: str) -> int | None:
-        """Output of the step from one phone to the next; None: training had no such pair."""
-        return self._index.get(f"{before} {phone}" if self.pairs else phone)
+    def column(self, before: str, phone: str) -> int:
+        """Output of the step from one phone to the next."""
+        phone = plain_phone(phone)
+        return self._index[f"{plain_phone(before)} {phone}" if self.pairs else phone]
 
 
-def labels_of(text: str, pairs: bool) -> list[str]:
-    """Labels of phones, in their order."""
-    phones = [plain_phone(each) for each in text.split()]
-    return [f"{a} {b}" for a, b in pairwise(phones)] if pairs else phones
+class PairOutputs(nn.Linear):
+    """Scores of the blank and of the ends and beginnings of phones, added to those of pairs [..., 1601]."""
+
+    def __init__(self, units: int) -> None:
+        count = len(UNITS)
+        super().__init__(units, 1 + 2 * count)
+        ends = torch.eye(count).repeat_interleave(count, 1)  # pair a * count + b: a ends, b begins
+        pairs = torch.cat([ends, torch.eye(count).repeat(1, count)])
+        self.register_buffer("sums", torch.block_diag(torch.ones(1, 1), pairs), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., H] -> [..., 1601]."""
+        parts: Tensor = super().forward(x) @ self.sums
+        return parts
 
 
 class Aligner(SpeechModel):
@@ -73,6 +83,11 @@ class Aligner(SpeechModel):
 
     alphabet: PhoneAlphabet
     alphabet_type = PhoneAlphabet
+
+    def __init__(self, description: Description) -> None:
+        super().__init__(description)
+        if self.alphabet.pairs:
+            self.network.outputs = PairOutputs(self.network.outputs.in_features)
 
 
 def train_aligner(config: str | Path, output: str | Path, resume: bool = False) -> TrainedModel:
