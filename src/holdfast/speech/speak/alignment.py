@@ -201,11 +201,12 @@ def align_samples(
     graph = PhoneGraph.of_words([each.alternates for each in words])
     path = best_path(log_probs, graph, model.alphabet)
     scores = _scores(log_probs, path)
-    # A boundary is in the middle of the frames that output it; a frame's time is that of its middle.
+    # A boundary is in the middle of the frames that output it; a frame's time is that of its middle, less
+    # what outputs are late.
     middle = [(first + last) / 2 for first, last in zip(path.first, path.last, strict=True)]
-    window = model.features.window_s / 2
+    begin = model.features.window_s / 2 - model.delay_s
     length = len(samples) / model.features.rate
-    times = [0.0, *(each * model.frame_s + window for each in middle[1:]), length]
+    times = [0.0, *(max(0.0, each * model.frame_s + begin) for each in middle[1:]), length]
     phones = [
         AlignedPhone(graph.phones[node], start, end, score)
         for node, start, end, score in zip(path.nodes, times, times[1:], scores, strict=False)

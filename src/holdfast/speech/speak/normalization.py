@@ -46,7 +46,7 @@ mt mount, ave avenue, blvd boulevard, gen general, col colonel, capt captain, lt
 rev reverend, gov governor, sen senator, jan january, feb february, aug august, sept september,
 oct october, nov november, dec december, tel telephone, fig figure, st street
 """
-_ABBREVIATIONS = dict(each.split(maxsplit=1) for each in _WRITTEN_OUT.strip().split(", "))
+_ABBREVIATIONS = {each.split()[0]: " ".join(each.split()[1:]) for each in _WRITTEN_OUT.split(",")}
 """Without the last dot, which they must have."""
 _SPELLED = {"US", "IT"}
 """Upper-case words that are read as letters although the word in lower case means something else."""

@@ -89,6 +89,11 @@ class Aligner(SpeechModel):
         if self.alphabet.pairs:
             self.network.outputs = PairOutputs(self.network.outputs.in_features)
 
+    @property
+    def delay_s(self) -> float:
+        """Seconds by which outputs are behind boundaries, where it was measured (``training.delay_s``)."""
+        return float(self.description.training.get("delay_s", 0.0))
+
 
 def train_aligner(config: str | Path, output: str | Path, resume: bool = False) -> TrainedModel:
     """Train the network for `align`, as `holdfast.speech.recognize.train` does for its own.
