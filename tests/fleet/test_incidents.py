@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from counting import incidents_by_loops
-from logs import Attempt, Check, Log, Outage, names, random_log
+from logs import Attempt, Check, Log, Outage, names, random_log, stamp
 
 import holdfast.fleet as fleet
 from conftest import RandomFleet
@@ -280,3 +281,34 @@ def test_components_of_a_job_that_end_together_fail_once(tmp_path: Path) -> None
     assert sorted(table, key=str) == [(1, "n4"), (1, "n5"), (3, None)]
     table = [(row["attempts"], row["node"]) for row in checked.rows(incidents(checked))]
     assert sorted(table, key=str) == [(1, "n4"), (1, "n5"), (3, "n2")]
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_small_component_does_not_tell_which_node_failed(tmp_path: Path, checked: bool) -> None:
+    """One head node, and seven of twenty others for each job: now and then one of the seven fails."""
+    rng = random.Random(5)
+    lines, events = ["JobID|JobIDRaw|State|Submit|Start|End|NNodes|NodeList|AllocTRES"], []
+    for day in range(60):
+        nodes = rng.sample(range(20), 7)
+        failed = day % 5 == 0
+        end = day * DAY + (rng.randrange(2, 20) * 3600 if failed else 22 * 3600)
+        for part, held in enumerate((["head"], [f"n{node:02d}" for node in nodes])):
+            state, count = "NODE_FAIL" if failed else "COMPLETED", len(held)
+            times = "|".join(stamp(time) for time in (day * DAY, day * DAY, end))
+            where = f"{count}|{','.join(held)}|gres/gpu={8 * count}"
+            lines.append(f"{10 * day}+{part}|{10 * day + part}|{state}|{times}|{where}")
+        if failed:
+            events.append(Check(end - 20, f"n{nodes[0]:02d}", "check iblink", "HIGH"))
+    path = tmp_path / "sacct.psv"
+    path.write_text("\n".join(lines) + "\n")
+    seen = Log(checks=events).write(tmp_path / "checks") if checked else []
+    fleet.ingest([path, *seen], tmp_path / "s")
+    log = fleet.open(tmp_path / "s")
+    found = fleet.lemons(log)
+    assert (found.lemons, found.not_separable) == ([], [])
+    [head] = [row for row in found.nodes.to_pylist() if row["node"] == "head"]
+    assert head["failures"] == pytest.approx(0 if checked else 12 / 8)
+    if not checked:
+        assert found.verdict == "unknown"
+    assert fleet.goodput(log).unattributed == (0 if checked else 24)
+    assert fleet.mttf(log).model.failures_ == 12

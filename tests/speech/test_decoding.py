@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from holdfast.errors import InputError
-from holdfast.speech.recognize import Decoder, LanguageModel, decode, decode_file
+from holdfast.speech.recognize import Decoder, LanguageModel, decode
 from holdfast.speech.recognize._kernels import labels_of
 from holdfast.speech.recognize.decoding import Search
 from holdfast.speech.recognize.emissions import log_probabilities
@@ -340,13 +340,13 @@ def test_a_file_of_utterances(tmp_path: Path) -> None:
     (tmp_path / "lm.arpa.gz").write_bytes(gzip.compress(arpa().encode()))
     settings: dict[str, Any] = {"hotwords": tmp_path / "hot.txt", "lm": tmp_path / "lm.arpa.gz"}
     labels = tmp_path / "labels.txt"
-    named = decode_file(tmp_path / "named.npz", labels, **settings)
+    named = decode(tmp_path / "named.npz", labels, **settings)
     assert {each.name: each.text for each in named.utterances} == {
         "call": "ab",
         "reply": "c",
         "none": "",
     }
-    padded = decode_file(tmp_path / "batch.npz", labels, **settings)
+    padded = decode(tmp_path / "batch.npz", labels, **settings)
     assert padded.texts == ["ab", "c"]
     assert padded.to_dict()["utterances"][0]["hypotheses"][0]["words"][0]["word"] == "ab"
 
@@ -364,6 +364,6 @@ def test_files_that_are_not_outputs(tmp_path: Path, content: dict[str, Any], cod
     np.savez(tmp_path / "x.npz", **content)
     (tmp_path / "labels.txt").write_text("\n".join(LABELS))
     with pytest.raises(InputError) as caught:
-        decode_file(tmp_path / "x.npz", tmp_path / "labels.txt")
+        decode(tmp_path / "x.npz", tmp_path / "labels.txt")
     assert caught.value.code == code
     assert caught.value.path == str(tmp_path / "x.npz")

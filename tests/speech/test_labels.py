@@ -26,6 +26,7 @@ WAV2VEC2 = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4, "E": 5, "'": 6}
         ("0\n1\n2\n<blank>\n", 4, 3, ("0 ", "1 ", "2 ", "")),
         ("[\n]\n<blank>\n", 3, 2, ("[ ", "] ", "")),
         ('["早", "上", "<blank>"]', 3, 2, ("早 ", "上 ", "")),
+        ('["[UNK]", "the", "##se", "##"]', 5, 4, ("⁇", " the", "se", "", "")),  # BERT's pieces
     ],
 )
 def test_forms(
@@ -37,6 +38,11 @@ def test_forms(
     assert labels.blank == blank
     assert labels.texts == texts
     assert Labels.of(list(labels.names), columns) == labels
+
+
+def test_a_dictionary_is_by_column_in_any_order() -> None:
+    shuffled = dict(sorted(WAV2VEC2.items()))
+    assert Labels.of(shuffled, 7) == Labels.of(list(WAV2VEC2), 7)
 
 
 @pytest.mark.parametrize("blank", ["-", 0, "0", -3])
@@ -51,16 +57,16 @@ def test_the_blank_by_name_or_column(blank: str | int) -> None:
     ("content", "code"),
     [
         ("", "empty-input"),
-        ("[]", "unknown-format"),
+        ("[]", "conflict"),
         ("[1, 2]", "unknown-format"),
         ('{"a": "b"}', "unknown-format"),
         ('{"a": 0, "b": 2}', "invalid-value"),
-        ('{"a": 0', "invalid-syntax"),
+        ('{"a": 0', "unknown-format"),
         ("a 0\nb 0\n<blk> 1\n", "invalid-value"),
         ("a 0\nb 3\n<blk> 1\n", "invalid-value"),
         ("a\nb\n", "conflict"),
         ("<blank>\n<s>\n</s>\n", "no-data"),
-        ("[" * 100_000, "invalid-syntax"),
+        ("[" * 100_000, "unknown-format"),
     ],
 )
 def test_files_that_are_not_labels(content: str, code: str, tmp_path: Path) -> None:

@@ -377,7 +377,8 @@ def blamed_nodes(log: FleetLog) -> str:
     The node that Slurm names (JSON `failed_node`, controller log, an outage that begins at the end of
     the attempt) takes it all; else the nodes with a HIGH check; else every node of the attempt.
 
-    Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count, stop_s, state, and
+    Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count (of the attempt, or of
+    the other component, that had the node), stop_s, state, and
     event_s: the HIGH check on the node nearest to the end, else the end: one event of a node may end
     many attempts, and not all at once.
     """
@@ -393,9 +394,12 @@ def blamed_nodes(log: FleetLog) -> str:
             UNION ALL SELECT key, node, 1 FROM signs WHERE place = 1
             UNION ALL SELECT key, node, 2 FROM {_failed_ends(log)}
         ), ranked AS (
-            SELECT levels.key, node, level, min(level) OVER (PARTITION BY levels.key) AS best,
-                node_count, stop_s, state
+            SELECT levels.key, levels.node, level, min(level) OVER (PARTITION BY levels.key) AS best,
+                coalesce(ends.node_count, failures.node_count) AS node_count, failures.stop_s,
+                failures.state
             FROM levels JOIN {infrastructure_failures(log)} AS failures ON levels.key = failures.key
+            LEFT JOIN {_failed_ends(log)} AS ends
+                ON levels.key = ends.key AND levels.node = ends.node
         )
         SELECT ranked.key, ranked.node, 1 / count(*) OVER (PARTITION BY ranked.key) AS blame,
             CASE level WHEN 0 THEN 'slurm' WHEN 1 THEN 'check' ELSE 'none' END AS evidence,
@@ -431,9 +435,21 @@ def _requeued_by_node(log: FleetLog) -> str:
 
 
 def _failed_ends(log: FleetLog) -> str:
-    """One row per (failed attempt, node): key, state, stop_s, node."""
+    """One row per (failed attempt, node): key, state, stop_s, node, node_count (of the attempt on it).
+
+    Components of a heterogeneous job that end together fail once: a node of any may have ended each.
+    """
+    parts = f"""(SELECT key, cluster, split_part(job_id, '+', 1) AS job, state, stop_s, node_count, nodes
+        FROM {_failed(log)} WHERE contains(job_id, '+'))"""
     return log.keep(
-        "failed_ends", f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
+        "failed_ends",
+        f"""SELECT key, state, stop_s, node, max(node_count) AS node_count FROM (
+            SELECT key, state, stop_s, node_count, unnest(nodes) AS node FROM {_failed(log)}
+            UNION ALL
+            SELECT own.key, own.state, own.stop_s, part.node_count, unnest(part.nodes)
+            FROM {parts} AS own JOIN {parts} AS part ON own.job = part.job
+                AND own.stop_s = part.stop_s AND own.cluster IS NOT DISTINCT FROM part.cluster
+        ) AS each_node GROUP BY key, state, stop_s, node""",
     )
 
 

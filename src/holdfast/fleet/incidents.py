@@ -87,41 +87,16 @@ def witnesses(log: FleetLog) -> str:
 # --- Which attempts are one incident ---------------------------------------------------------------
 
 
-def _blame(log: FleetLog) -> str:
-    """`blamed_nodes`; components of a job that end together fail once: each blames the nodes of all."""
-    blamed = blamed_nodes(log)
-    failures = infrastructure_failures(log)
-    parts = f"""SELECT key, cluster, split_part(job_id, '+', 1) AS job, stop_s
-        FROM {failures} WHERE contains(job_id, '+')"""
-    if not log.value(f"SELECT count(*) FROM ({parts}) AS parts"):
-        return blamed
-    return log.keep(
-        "blame_of_parts",
-        f"""WITH parts AS ({parts}), named AS (
-            SELECT cluster, job, parts.stop_s, node, min(event_s) AS event_s,
-                min(CASE evidence WHEN 'slurm' THEN 0 WHEN 'check' THEN 1 ELSE 2 END) AS level
-            FROM parts JOIN {blamed} AS blamed ON parts.key = blamed.key
-            GROUP BY cluster, job, parts.stop_s, node
-        ), best AS (
-            SELECT *, min(level) OVER (PARTITION BY cluster, job, stop_s) AS best FROM named
-        )
-        SELECT parts.key, node, event_s, 1 / count(*) OVER (PARTITION BY parts.key) AS blame
-        FROM parts JOIN best USING (cluster, job, stop_s) WHERE level = best
-        UNION ALL SELECT key, node, event_s, blame FROM {blamed} AS blamed
-        WHERE key NOT IN (SELECT key FROM parts)""",
-    )
-
-
 def _failures(log: FleetLog) -> str:
     """Failed attempts, a row per node that each may blame: alone, if it is the only one."""
     job = "split_part(split_part(failed.run, '_', 1), '+', 1)"  # Array tasks are of one
     failed = f"""SELECT failed.key, {"run" if log.assumptions.chain_by_name else job} AS job,
             coalesce(gpus, 0) AS gpus, label, failed.state, failed.stop_s,
-            failed.node_count, node, coalesce(event_s, failed.stop_s) AS event_s,
-            coalesce(blame = 1, FALSE) AS alone,
+            coalesce(blamed.node_count, failed.node_count) AS node_count, node,
+            coalesce(event_s, failed.stop_s) AS event_s, coalesce(blame = 1, FALSE) AS alone,
             failed.node_count * coalesce(runtime_s, 0) / {DAY_S} AS node_days
         FROM {infrastructure_failures(log)} AS failed
-        LEFT JOIN {_blame(log)} AS blamed ON failed.key = blamed.key
+        LEFT JOIN {blamed_nodes(log)} AS blamed ON failed.key = blamed.key
         WHERE failed.node_count > 0"""  # others have no exposure either
     if only_outages(log):
         failed = f"""SELECT row_number() OVER (ORDER BY stop_s, node) AS key, NULL AS job,

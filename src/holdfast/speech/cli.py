@@ -137,9 +137,9 @@ def decode(
         frame: Time from one frame to the next, such as 0.02s; without it, words have frames only.
         values: What the arrays have, where it cannot be recognized.
     """
-    from holdfast.speech.recognize import decode_file
+    from holdfast.speech.recognize.decoding import decode as compute
 
-    return decode_file(
+    return compute(
         logits,
         labels,
         texts=texts,

@@ -15,7 +15,7 @@ from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.speech.recognize.audio import read_audio
-    from holdfast.speech.recognize.decoding import Decoder, decode, decode_file
+    from holdfast.speech.recognize.decoding import Decoder, decode
     from holdfast.speech.recognize.hypotheses import Decoded
     from holdfast.speech.recognize.labels import Labels
     from holdfast.speech.recognize.language_model import LanguageModel
@@ -37,7 +37,6 @@ _HOMES = {
     "TrainConfig": "training",
     "advance": "streaming",
     "decode": "decoding",
-    "decode_file": "decoding",
     "error_rates": "scoring",
     "read_audio": "audio",
     "read_manifest": "manifests",
@@ -57,7 +56,6 @@ __all__ = [
     "TrainConfig",
     "advance",
     "decode",
-    "decode_file",
     "error_rates",
     "read_audio",
     "read_manifest",

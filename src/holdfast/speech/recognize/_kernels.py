@@ -627,38 +627,29 @@ def align(log_probs: NDArray[np.float32], labels: Ints, blank: int) -> Ints:
     """
     frames, size = log_probs.shape[0], labels.size
     spans = np.zeros((size, 2), np.int64)
-    # ln P of the best alignment so far that ends with label k, and in the blank before it.
-    label, silent = np.full(size + 1, -np.inf, np.float32), np.full(size + 1, -np.inf, np.float32)
-    silent[0] = 0.0  # in front of the first frame
-    # From where it came: 0: the same, 1: the one before, 2: the label before that.
-    came = np.zeros((frames, size + 1, 2), np.int8)
-    jump = np.zeros(size + 1, np.float32)  # a repeated label needs the blank between
-    jump[0] = -np.inf
-    jump[1:size][labels[1:] == labels[:-1]] = -np.inf
+    states = 2 * size + 1  # blank, label, blank, ..., label, blank
+    value = np.full(states, -np.inf, np.float32)
+    value[0] = 0.0  # in front of the first frame
+    came = np.zeros((frames, states), np.int8)
     for frame in range(frames):
         row = log_probs[frame]
-        # From the last on, so that what is read is of the frame before; labels that cannot be reached yet,
+        # From the last on, so that `value` is that of the frame before; states that cannot be reached yet,
         # or from which the end cannot be reached any more, are left out.
-        for k in range(min(size, frame + 1), max(0, size - frames + frame) - 1, -1):
-            before = label[k - 1] if k > 0 else np.float32(-np.inf)
-            if k < size:
-                best, back = label[k], 0
-                if silent[k] > best:
-                    best, back = silent[k], 1
-                if before + jump[k] > best:
-                    best, back = before + jump[k], 2
-                label[k], came[frame, k, 1] = best + row[labels[k]], back
-            back = before > silent[k]
-            silent[k] = (before if back else silent[k]) + row[blank]
-            came[frame, k, 0] = back
-    k, is_label = size, 0
-    if size and label[size - 1] > silent[size]:
-        k, is_label = size - 1, 1
+        low = max(0, states - 2 * (frames - frame))
+        for s in range(min(states - 1, 2 * frame + 1), low - 1, -1):
+            own = blank if s % 2 == 0 else labels[s // 2]
+            best, back = value[s], 0
+            if s > 0 and value[s - 1] > best:
+                best, back = value[s - 1], 1
+            if s > 1 and s % 2 and own != labels[s // 2 - 1] and value[s - 2] > best:
+                best, back = value[s - 2], 2
+            value[s], came[frame, s] = best + row[own], back
+    s = states - 1
+    if size and value[states - 2] > value[s]:
+        s = states - 2
     for frame in range(frames - 1, -1, -1):
-        if is_label:
-            spans[k, 0] = frame
-            spans[k, 1] = max(spans[k, 1], frame + 1)
-        # States lie as blank 0, label 0, blank 1, label 1, ...
-        state = 2 * k + is_label - came[frame, k, is_label]
-        k, is_label = state // 2, state % 2
+        if s % 2:
+            spans[s // 2, 0] = frame
+            spans[s // 2, 1] = max(spans[s // 2, 1], frame + 1)
+        s -= came[frame, s]
     return spans

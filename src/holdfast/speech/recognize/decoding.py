@@ -43,8 +43,8 @@ class Decoder:
         InputError: if a setting is out of its range.
     """
 
-    labels: Labels | str | Path | Sequence[str]
-    """Labels of the outputs, or the file that has them; see `Labels.of`."""
+    labels: Labels | str | Path | Sequence[str] | Mapping[str, int]
+    """Labels of the outputs, label -> column, or the file that has them; see `Labels.of`."""
     lm: LanguageModel | str | Path | None = None
     """N-gram model, or its ARPA file."""
     hotwords: Hotwords | None = None
@@ -103,11 +103,8 @@ class Decoder:
             InputError: labels that do not fit it, or a language model whose words they cannot spell.
         """
         if columns not in self._prepared:
-            labels, lm, given = (
-                Labels.of(self.labels, columns, self.blank, self.delimiter),
-                self.lm,
-                self.hotwords,
-            )
+            labels = Labels.of(self.labels, columns, self.blank, self.delimiter)
+            lm, given = self.lm, self.hotwords
             if isinstance(lm, (str, Path)):
                 lm = LanguageModel.read(lm)
             if isinstance(given, (str, Path)):
@@ -213,7 +210,7 @@ class Search:
 
 def decode(
     logits: Any,
-    labels: Labels | str | Path | Sequence[str],
+    labels: Labels | str | Path | Sequence[str] | Mapping[str, int],
     *,
     lengths: Sequence[int] | None = None,
     **settings: Any,
@@ -222,30 +219,19 @@ def decode(
 
     Args:
         logits: [frames, labels], [utterances, frames, labels], a list of the former, or name -> one of
-            these; logits, log-probabilities or probabilities.
+            these; logits, log-probabilities or probabilities. Or an ``.npz`` file: one matrix per
+            utterance, or one batch and its ``lengths``.
         labels: labels of the outputs, or the file that has them.
         lengths: [utterances] frames that are not padding.
         settings: ``lm``, ``hotwords``, ``beam`` and the other fields of `Decoder`.
 
     Raises:
-        InputError: see `Decoder.decode`.
-    """
-    return Decoder(labels, **settings).decode(logits, lengths)
-
-
-def decode_file(path: Path, labels: Path, **settings: Any) -> Decoded:
-    """Decode the arrays of an ``.npz`` file: one matrix per utterance, or one batch and its ``lengths``.
-
-    Args:
-        path: the file.
-        labels: file of the labels.
-        settings: fields of `Decoder`.
-
-    Raises:
         InputError: see `Decoder.decode`; with the file that is at fault.
     """
-    outputs, lengths = read_emissions(path)
+    decoder = Decoder(labels, **settings)
+    if not isinstance(logits, (str, Path)):
+        return decoder.decode(logits, lengths)
     try:
-        return Decoder(labels, **settings).decode(outputs, lengths)
+        return decoder.decode(*read_emissions(Path(logits)))
     except InputError as error:
-        raise error if error.path else error.at(path) from error
+        raise error if error.path else error.at(logits) from error

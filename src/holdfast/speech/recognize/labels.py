@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from holdfast.errors import InputError
 from holdfast.opening import open_source
@@ -53,7 +54,7 @@ class Labels:
     @classmethod
     def of(
         cls,
-        source: Labels | str | Path | Sequence[str],
+        source: Labels | str | Path | Sequence[str] | Mapping[str, int],
         columns: int,
         blank: int | str | None = None,
         delimiter: str | None = None,
@@ -62,8 +63,8 @@ class Labels:
 
         Args:
             source: a file (a JSON list, wav2vec2's ``vocab.json``, k2's ``tokens.txt``, or one label per
-                line) or the labels. Where they are one fewer than the columns and none is a blank, the
-                blank is the last column, as in NeMo.
+                line), the labels, or label -> column. Where they are one fewer than the columns and none
+                is a blank, the blank is the last column, as in NeMo.
             columns: number of the model's outputs.
             blank: name or column of the blank; None: by its usual names.
             delimiter: the label between words; None: by its usual names.
@@ -75,12 +76,11 @@ class Labels:
         if isinstance(source, Labels):
             if len(source.names) == columns:
                 return source
-            names = source.names
-        elif isinstance(source, (str, Path)):
+            source = source.names
+        if isinstance(source, (str, Path)):
             path = Path(source)
-            names = read_names(path)
-        else:
-            names = tuple(source)
+            source = read_names(path)
+        names = _by_column(source, path) if isinstance(source, Mapping) else tuple(source)
         if (
             len(names) == columns - 1
             and (blank is None or blank == len(names))
@@ -103,25 +103,19 @@ class Labels:
             )
         place = _blank(names, blank, path)
         if delimiter is not None and delimiter not in names:
-            raise InputError(
-                "no label is the word delimiter",
-                code="unknown-name",
-                path=path,
-                place="delimiter",
-                found=repr(delimiter),
-                expected=_shown(names),
-            )
+            raise _unknown("delimiter", delimiter, names, path)
         space = [name for name in ([delimiter] if delimiter else DELIMITERS) if name in names][:1]
-        pieces = any(name.startswith("▁") for name in names)
-        words = bool(space) or pieces or any(" " in name for name in names)
-        texts = [_text(name, space, words) for name in names]
+        # Pieces of words: "▁" is in front of those that begin a word, or "##" of those that continue one.
+        continued = any(name[2:] and name.startswith("##") for name in names)
+        words = bool(space) or continued or any(" " in name or "▁" in name for name in names)
+        texts = [_text(name, space, words, continued) for name in names]
         texts[place] = ""
         if not any(texts):
             raise InputError("no label has a text", code="no-data", path=path, found=_shown(names))
         return cls(names, place, tuple(texts), " " if words else "")
 
 
-def _text(name: str, space: list[str], words: bool) -> str:
+def _text(name: str, space: list[str], words: bool, continued: bool) -> str:
     """What a label writes; where nothing marks words, each label is one."""
     if name in space:
         return " "
@@ -129,6 +123,8 @@ def _text(name: str, space: list[str], words: bool) -> str:
         return ""
     if name in UNKNOWN:
         return UNKNOWN_TEXT
+    if continued:
+        return name.removeprefix("##") if name.startswith("##") else " " + name
     return name.replace("▁", " ") if words else name + " "
 
 
@@ -145,14 +141,18 @@ def _blank(names: tuple[str, ...], given: int | str | None, path: Path | None) -
     places |= {name: k for k, name in enumerate(names)}
     if given in places:
         return places[given]
-    raise InputError(
-        "no label is the blank",
+    raise _unknown("blank", given, names, path)
+
+
+def _unknown(what: str, found: int | str, names: Sequence[str], path: Path | None) -> InputError:
+    return InputError(
+        f"no label is the {what}",
         code="unknown-name",
         path=path,
-        place="blank",
-        found=repr(given) if given else _shown(names),
-        expected="one of " + ", ".join(filter(None, BLANKS[0] + BLANKS[1])),
-        remedy="name the blank of this model, by its label or its column",
+        place=what,
+        found=repr(found) if found else "none of its usual names",
+        expected=f"one of {_shown(names)}",
+        remedy=f"name the {what} of this model",
     )
 
 
@@ -160,11 +160,11 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (f", ... ({len(names)})" if len(names) > 8 else "")
 
 
-def read_names(path: Path) -> tuple[str, ...]:
-    """The labels of a file (a JSON list or dictionary, or lines), by column.
+def read_names(path: Path) -> list[str] | dict[str, int]:
+    """The labels of a file: a JSON list, a JSON dictionary or k2's lines of labels and columns, or lines.
 
     Raises:
-        InputError: if it cannot be read, is none of these, or leaves a column without a label.
+        InputError: if it cannot be read, or is none of these.
     """
     with open_source(path) as source:
         data = source.read()
@@ -174,12 +174,16 @@ def read_names(path: Path) -> tuple[str, ...]:
         raise InputError("not UTF-8", code="invalid-encoding", path=path) from error
     if text.lstrip()[:1] in ("[", "{"):
         try:
-            return _of_json(json.loads(text), path)
-        except (ValueError, RecursionError) as error:
+            return msgspec.json.decode(text, type=list[str] | dict[str, int])
+        except msgspec.DecodeError as error:
             # A list of labels whose first is a bracket is lines, not JSON.
             if "\n" not in text.strip() or text.lstrip()[:2].strip() in ('["', '{"'):
                 raise InputError(
-                    "not valid JSON", code="invalid-syntax", path=path, found=str(error)
+                    "not a vocabulary",
+                    code="unknown-format",
+                    path=path,
+                    found=str(error),
+                    expected='["a", "b"] or {"a": 0, "b": 1}',
                 ) from error
     lines = [line.rstrip("\r") for line in text.split("\n")]
     lines = [line for line in lines if line]  # a label of one space is a line
@@ -187,42 +191,20 @@ def read_names(path: Path) -> tuple[str, ...]:
         raise InputError("the file has no labels", code="empty-input", path=path)
     numbered = [re.fullmatch(r"(.*)[ \t](\d+)", line) for line in lines]
     if len(lines) == 1 or not all(numbered):
-        return tuple(lines)
-    # k2: "TOKEN ID"; a line that is only an id names the space.
-    ids = {
-        match[1] if match[1] else " ": int(match[2])
-        for match in numbered
-        if match and not _DISAMBIGUATION.fullmatch(match[1])
-    }
-    return _by_column(ids, path)
+        return lines
+    # A line that is only an id names the space; #0, #1, ... are no outputs.
+    pairs = [(match[1] or " ", int(match[2])) for match in numbered if match]
+    return {name: column for name, column in pairs if not _DISAMBIGUATION.fullmatch(name)}
 
 
-def _of_json(found: object, path: Path) -> tuple[str, ...]:
-    if isinstance(found, list) and found and all(isinstance(name, str) for name in found):
-        return tuple(found)
-    numbers = isinstance(found, dict) and all(type(k) is int for k in found.values())
-    if isinstance(found, dict) and found and numbers:
-        return _by_column(found, path)
-    raise InputError(
-        "not a vocabulary",
-        code="unknown-format",
-        path=path,
-        found=f"a JSON {type(found).__name__}",
-        expected='["a", "b"] or {"a": 0, "b": 1}',
-    )
-
-
-def _by_column(ids: dict[str, int], path: Path) -> tuple[str, ...]:
+def _by_column(ids: Mapping[str, int], path: Path | None) -> tuple[str, ...]:
     """Labels in the order of their columns."""
-    names = {k: name for name, k in ids.items()}
-    missing = next((k for k in range(len(ids)) if k not in names), None)
-    if missing is not None:
+    if sorted(ids.values()) != list(range(len(ids))):
         raise InputError(
             "the columns are not numbered from 0 on without gaps",
             code="invalid-value",
             path=path,
-            place=f"column {missing}",
-            found=f"{len(ids)} labels, columns up to {max(names)}",
+            found=f"{len(ids)} labels, columns up to {max(ids.values())}",
             expected="one label per column",
         )
-    return tuple(names[k] for k in range(len(ids)))
+    return tuple(sorted(ids, key=lambda name: ids[name]))
