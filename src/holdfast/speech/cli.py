@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Duration, Options, Output, Positive, option, room
+from holdfast.command import Answer, Duration, Options, Output, Positive, facts, option, room
 from holdfast.speech.recognize.subtitles import Format
 
 app = room(
@@ -284,4 +284,5 @@ def train_voice(
     """
     from holdfast.speech.speak.voice_training import train_voice as compute
 
-    return compute(config, output, resume)
+    voice = compute(config, output, resume)
+    return facts({"model": str(output), **voice.description.training})

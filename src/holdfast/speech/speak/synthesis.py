@@ -14,11 +14,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from holdfast.answer import Answer, How, Section, Value
+from holdfast.answer import Answer, Section, Value
 from holdfast.config import read_config
 from holdfast.errors import HoldfastError, InputError
 from holdfast.numbers import brief, counted
-from holdfast.report import figures
 from holdfast.speech.speak.generation import Generator, Precision
 from holdfast.speech.speak.pronunciation import phonemes as pronounce
 from holdfast.speech.speak.prosody import SILENCE, TimedPhone
@@ -74,19 +73,12 @@ class Speech(Answer):
         return {"audio": self.audio}
 
     def sections(self) -> Sequence[Section]:
-        """Pitch over time."""
-        rows = [
-            {"time": each.start_s, "pitch": sum(each.f0_hz) / len(each.f0_hz)}
-            for each in self.phones
-            if each.f0_hz
-        ]
+        """How much, how fast."""
         sentence = (
             f"{counted(len(self.phones), 'phone')} in {brief(self.seconds)} s, at "
             f"{brief(self.real_time_factor)} CPU seconds per second of sound."
         )
-        drawn = [figures.lines(rows, "time", "pitch", "Seconds", "Hz")] if rows else []
-        how = How("mean F0 of each voiced phone", source="arXiv 1702.07825")
-        return [Section("speech", "What was said, and how?", sentence, drawn, how=how)]
+        return [Section("speech", "What was said?", sentence)]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +16,9 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast.answer import Answer, How, Section, Value
 from holdfast.config import read_config
 from holdfast.errors import InputError
-from holdfast.numbers import brief
 from holdfast.opening import open_source
-from holdfast.report import figures
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.recognize.model import DESCRIPTION
 from holdfast.speech.recognize.ranks import Ranks
@@ -135,60 +132,16 @@ class Recording:
         return int(self.counts.sum())
 
 
-@dataclass(frozen=True)
-class TrainedVoice(Answer):
-    """A voice after its last epoch, measured on sentences that it was not trained on."""
-
-    model: Path
-    """Folder of the voice."""
-    duration_correlation: float | None
-    """Of predicted and real durations of phones; pauses are left out. None: they do not vary."""
-    pitch_correlation: float | None
-    """Of predicted and real F0, where both are voiced."""
-    bits_per_sample: float
-    """Mean of -log2 P of a sample given those before it."""
-    unigram_bits: float
-    """Entropy of the levels alone."""
-    history: Mapping[str, Sequence[Mapping[str, float]]]
-    """Rows ``{"epoch", "loss"}`` of ``prosody`` and of ``synthesis`` (bits per sample)."""
-
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Trained voice"
-
-    def values(self) -> Sequence[Value]:
-        """What two runs are compared by."""
-        return [
-            Value("bits_per_sample", self.bits_per_sample, better="lower"),
-            Value("duration_correlation", self.duration_correlation, better="higher"),
-            Value("pitch_correlation", self.pitch_correlation, better="higher"),
-        ]
-
-    def written(self) -> Mapping[str, Path]:
-        """The voice."""
-        return {"model": self.model}
-
-    def sections(self) -> Sequence[Section]:
-        """Likelihood, correlations and the loss by epoch."""
-        sentence = (
-            f"{brief(self.bits_per_sample)} bits per sample on the test set, of "
-            f"{brief(self.unigram_bits)} without a model; correlation of durations "
-            f"{brief(self.duration_correlation)}, of pitch {brief(self.pitch_correlation)}."
-        )
-        rows = list(self.history["synthesis"])
-        drawn = figures.lines(rows, "epoch", "loss", "Epoch", "Bits per sample")
-        how = How("bits = mean of -log2 P(sample | samples before it)", source="arXiv 1702.07825")
-        return [Section("voice", "Did it learn?", sentence, [drawn], how=how)]
-
-
-def train_voice(config: str | Path, output: str | Path, resume: bool = False) -> TrainedVoice:
+def train_voice(config: str | Path, output: str | Path, resume: bool = False) -> Voice:
     """Train the voice that a TOML file describes.
 
     Args:
         config: the file; see `VoiceConfig`.
         output: folder of the voice.
         resume: continue a run that was interrupted, or that shall have more epochs.
+
+    Returns:
+        The voice; its ``description.training`` has what it measured on the test set.
 
     Raises:
         InputError: a mistake in the file or the data; ``output-exists``; ``conflict`` if another run is
@@ -227,7 +180,7 @@ def train_voice(config: str | Path, output: str | Path, resume: bool = False) ->
     measured["history"] = history
     voice.description = replace(description, training=measured)
     voice.save(output)
-    return TrainedVoice(output, **measured)
+    return voice
 
 
 def read_recordings(path: Path, settings: VoiceConfig) -> list[Recording]:
@@ -322,21 +275,21 @@ class _VoiceTrainer(Trainer):
     settings: Any
 
     def __init__(
-        self,
-        voice: Voice,
-        network: nn.Module,
-        settings: Any,
-        recordings: Sequence[Recording],
-        path: Path,
-        plan: str,
+        self, voice: Voice, settings: Any, recordings: Sequence[Recording], path: Path, plan: str
     ) -> None:
-        self.voice, self.network = voice, network
+        self.network: Any = {"prosody": voice.prosody, "synthesis": voice.wavenet}[path.stem]
+        self.prepared = [self.prepare(voice, each) for each in recordings]
         config: Any = SimpleNamespace(training=settings)
-        model: Any = SimpleNamespace(network=network)
+        model: Any = SimpleNamespace(network=self.network)
         examples: Any = recordings
         super().__init__(config, model, examples, (), path, plan, Ranks())
 
+    def prepare(self, voice: Voice, recording: Recording) -> Any:
+        """A recording as the network reads it."""
+        raise NotImplementedError
+
     def loss(self, batch: Sequence[int], epoch: int) -> Tensor:
+        """Mean of some recordings."""
         raise NotImplementedError
 
     def train_on(self, batch: Sequence[int], epoch: int) -> float:
@@ -358,21 +311,22 @@ class _VoiceTrainer(Trainer):
 class ProsodyTrainer(_VoiceTrainer):
     """Durations, P(voiced) and F0."""
 
-    def __init__(
-        self,
-        voice: Voice,
-        settings: ProsodyTraining,
-        recordings: Sequence[Recording],
-        path: Path,
-        plan: str,
-    ) -> None:
-        super().__init__(voice, voice.prosody, settings, recordings, path, plan)
-        self.targets = [prosody_targets(voice.inventory, each) for each in recordings]
+    def prepare(self, voice: Voice, recording: Recording) -> tuple[Tensor, Tensor]:
+        """Symbols [P, 2], and what the network shall give [P, 2 + F0_VALUES]."""
+        rows, inventory = [], voice.inventory
+        for phone, count in zip(recording.phones, recording.counts.tolist(), strict=True):
+            duration = inventory.duration.apply(np.log(max(count, 1) * inventory.frame_s))
+            pitch = np.zeros(F0_VALUES)
+            if phone.f0_hz:
+                pitch = inventory.pitch.apply(np.log(phone.f0_hz))
+            rows.append([duration, float(bool(phone.f0_hz)), *pitch])
+        symbols = inventory.symbols([each.phone for each in recording.phones])
+        return torch.from_numpy(symbols), torch.tensor(rows, dtype=torch.float32)
 
     def loss(self, batch: Sequence[int], epoch: int) -> Tensor:
         """|t' - t| + l1 CE(v) + l2 |F0' - F0| + l3 |F0'_{k+1} - F0'_k|, mean over phones."""
         weights = self.settings
-        pairs = [self.targets[place] for place in batch]
+        pairs = [self.prepared[place] for place in batch]
         symbols = nn.utils.rnn.pad_sequence([each for each, _ in pairs], True)
         target = nn.utils.rnn.pad_sequence([each for _, each in pairs], True)  # [B, P, 2 + values]
         lengths = torch.tensor([len(each) for each, _ in pairs])
@@ -387,19 +341,6 @@ class ProsodyTrainer(_VoiceTrainer):
         total = valid * ((found[..., 0] - target[..., 0]).abs() + weights.voiced_weight * cross)
         total = total + voiced * (weights.pitch_weight * pitch + weights.smoothness_weight * steps)
         return total.sum() / valid.sum()
-
-
-def prosody_targets(inventory: Inventory, recording: Recording) -> tuple[Tensor, Tensor]:
-    """Symbols [P, 2], and what the network shall give [P, 2 + F0_VALUES]."""
-    rows = []
-    for phone, count in zip(recording.phones, recording.counts.tolist(), strict=True):
-        duration = inventory.duration.apply(np.log(max(count, 1) * inventory.frame_s))
-        pitch = np.zeros(F0_VALUES)
-        if phone.f0_hz:
-            pitch = inventory.pitch.apply(np.log(phone.f0_hz))
-        rows.append([duration, float(bool(phone.f0_hz)), *pitch])
-    symbols = inventory.symbols([each.phone for each in recording.phones])
-    return torch.from_numpy(symbols), torch.tensor(rows, dtype=torch.float32)
 
 
 def prosody_correlation(voice: Voice, recordings: Sequence[Recording]) -> dict[str, Any]:
@@ -431,22 +372,15 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 class SynthesisTrainer(_VoiceTrainer):
     """The WaveNet, on a random part of each utterance."""
 
-    def __init__(
-        self,
-        voice: Voice,
-        settings: SynthesisTraining,
-        recordings: Sequence[Recording],
-        path: Path,
-        plan: str,
-    ) -> None:
-        super().__init__(voice, voice.wavenet, settings, recordings, path, plan)
-        self.parts = [part_of(voice, each) for each in recordings]
+    def prepare(self, voice: Voice, recording: Recording) -> Part:
+        """Levels and what conditions them."""
+        return part_of(voice, recording)
 
     def loss(self, batch: Sequence[int], epoch: int) -> Tensor:
         """Bits per sample."""
         settings, losses = self.settings, []
         for place in batch:
-            part = self.parts[place]
+            part = self.prepared[place]
             rng = np.random.default_rng([settings.seed, _CHUNK, epoch, place])
             start = int(rng.integers(0, max(1, part.frames - settings.frames + 1)))
             with torch.autocast("cpu", torch.bfloat16, enabled=settings.bf16):
