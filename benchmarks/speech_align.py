@@ -19,7 +19,7 @@ import torch
 
 from holdfast.speech.recognize import read_audio
 from holdfast.speech.speak import Phonemizer
-from holdfast.speech.speak.alignment import align_samples, verdict
+from holdfast.speech.speak.alignment import DIFFERS, MATCHES, align_samples
 from holdfast.speech.speak.pronunciation import Word, model_folder
 from holdfast.speech.speak.segmentation import Aligner
 from measuring import limited, machine
@@ -38,7 +38,7 @@ def boundaries(model: Aligner, rows: list[dict], folder: Path) -> dict[str, np.n
         said = tuple(each["phone"] for each in truth[1:-1])  # silence at both ends is found
         sound = read_audio(folder / row["audio_filepath"], model.features.rate)
         word = Word("all", said, (said,), "dictionary", "", 0)
-        _, phones = align_samples(model, sound.samples, [word])
+        _, phones, _ = align_samples(model, sound.samples, [word])
         found = {each.start_s for each in phones}
         if len(phones) == len(truth):
             gaps = [
@@ -62,18 +62,18 @@ def verdicts(model: Aligner, phonemizer: Phonemizer, rows: list[dict], folder: P
     texts = {"right": 0, "of another sentence": 7}
     found = []
     for name, shift in texts.items():
-        counts = {"matches": 0, "cannot tell": 0, "does not match": 0}
         scores = []
         for place, row in enumerate(rows):
             text = rows[(place + shift) % len(rows)]["words"]
             words = [each for each in phonemizer(text) if each.source != "pause"]
             sound = read_audio(folder / row["audio_filepath"], model.features.rate)
-            said, _ = align_samples(model, sound.samples, words)
-            matches = verdict(said)
-            counts[
-                "cannot tell" if matches is None else "matches" if matches else "does not match"
-            ] += 1
-            scores.append(np.mean([each.score for each in said]))
+            *_, score = align_samples(model, sound.samples, words)
+            scores.append(score)
+        counts = {
+            "matches": sum(each >= MATCHES for each in scores),
+            "cannot tell": sum(DIFFERS <= each < MATCHES for each in scores),
+            "does not match": sum(each < DIFFERS for each in scores),
+        }
         low, middle, high = np.quantile(scores, [0.05, 0.5, 0.95])
         found.append(
             {"text": name, **counts, "score 5-50-95 %": f"{low:.2f} {middle:.2f} {high:.2f}"}
@@ -90,9 +90,9 @@ def librivox(model: Aligner, phonemizer: Phonemizer, folder: Path) -> tuple[list
         words = [each for each in phonemizer(content["t"]) if each.source != "pause"]
         wave = folder / path.name.replace(".phone.json", ".wav")
         sound = read_audio(wave, model.features.rate)
-        said, _ = align_samples(model, sound.samples, words)
+        said, _, score = align_samples(model, sound.samples, words)
         name = path.name.split("_")[-1].removesuffix(".phone.json")
-        rows.append({"recording": name, "score": round(float(np.mean([w.score for w in said])), 2)})
+        rows.append({"recording": name, "score": round(score, 3)})
         if [each["t"].partition("(")[0] for each in truth] == [each.word for each in said]:
             gaps += [1000 * abs(a.start_s - b["b"]) for a, b in zip(said, truth, strict=True)]
     return [quantiles("LibriVox, starts of words", np.array(gaps))], rows

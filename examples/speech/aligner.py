@@ -87,7 +87,7 @@ def write_delay(folder: Path, model: Path) -> None:
         true = [each for each in row["phones"] if each["phone"] != "SIL"]
         said = tuple(each["phone"] for each in true)
         sound = read_audio(folder / row["audio_filepath"], aligner.features.rate)
-        _, found = align_samples(aligner, sound.samples, [Word("", said, (said,), "", "", 0)])
+        _, found, _ = align_samples(aligner, sound.samples, [Word("", said, (said,), "", "", 0)])
         found = [each for each in found if each.phone != "SIL"]
         late += [a.start_s - b["start_s"] for a, b in zip(found, true, strict=True)]
     delay_s = aligner.delay_s + float(np.median(late))

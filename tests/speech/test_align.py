@@ -25,11 +25,11 @@ TEXT = "The sun was warm, but a cold wind came up from the river, and they read 
 
 
 def sayings(words: Sequence[Sequence[Phones]]) -> Iterator[list[str]]:
-    """Every sequence of phones by which a text can be said: alternates, and silences or none."""
+    """Every sequence of phones by which a text can be said: alternates, silences between or none."""
     for choice in itertools.product(*words):
-        for silences in itertools.product([[], ["SIL"]], repeat=len(words) + 1):
-            said = list(silences[0])
-            for phones, silence in zip(choice, silences[1:], strict=True):
+        for silences in itertools.product([[], ["SIL"]], repeat=len(words) - 1):
+            said = ["SIL"]
+            for phones, silence in zip(choice, [*silences, ["SIL"]], strict=True):
                 said += [*phones, *silence]
             yield said
 
@@ -45,7 +45,7 @@ def brute_force(
     """Best of all alignments of all sayings, one sequence of labels after the other."""
     frames = len(log_probs)
     targets = [alphabet.encode(" ".join(said)) for said in sayings(words)]
-    # Labels of no target cannot be in a path: 5 to 8 others in 5 frames are at most 32,768 paths.
+    # Labels of no target cannot be in a path: up to 6 others in 6 frames are 117,649 paths.
     used = sorted({BLANK, *itertools.chain(*targets)})
     best = -np.inf
     for path in itertools.product(used, repeat=frames):
@@ -65,7 +65,7 @@ def emissions(seed: int, frames: int, labels: int) -> np.ndarray:
 CASES = {
     "alternates": [[("B",), ("D", "B")]],
     "two words": [[("B",)], [("D",)]],
-    "the same phone again": [[("B", "B")], [("B",)]],
+    "the same phone again": [[("B", "B")]],
 }
 
 
@@ -74,8 +74,8 @@ CASES = {
 def test_the_best_path_is_the_best_of_all(name: str, pairs: bool) -> None:
     words = CASES[name]
     alphabet = PhoneAlphabet.of_texts([], pairs)
-    frames = 5
-    for seed in range(4):
+    frames = 6
+    for seed in range(3):
         log_probs = emissions(seed, frames, alphabet.size)
         found = best_path(log_probs, PhoneGraph.of_words(words), alphabet)
         assert found.log_prob == pytest.approx(brute_force(log_probs, words, alphabet), abs=1e-9)
@@ -89,16 +89,16 @@ def test_alternates_are_chosen_by_likelihood_and_stress_is_no_alternate() -> Non
     words = [[("R", "EH1", "D"), ("R", "IY1", "D"), ("R", "IY0", "D")]]
     graph = PhoneGraph.of_words(words)
     assert graph.phones == ["SIL", "R", "EH1", "D", "R", "IY1", "D", "SIL"]
-    assert graph.fewest == 3
+    assert graph.fewest == 5
     alphabet = PhoneAlphabet.of_texts([], True)
     log_probs = np.full((6, alphabet.size), -8.0)
     log_probs[:, BLANK] = -0.1
-    for frame, label in ((2, "R IY"), (4, "IY D")):
+    for frame, label in ((1, "SIL R"), (2, "R IY"), (4, "IY D"), (5, "D SIL")):
         log_probs[frame] = -8.0
         log_probs[frame, alphabet.labels.index(label) + 1] = -0.1
     found = best_path(log_probs, graph, alphabet)
-    assert [graph.phones[node] for node in found.nodes] == ["R", "IY1", "D"]
-    assert found.first == [0, 2, 4]
+    assert [graph.phones[node] for node in found.nodes] == ["SIL", "R", "IY1", "D", "SIL"]
+    assert found.first == [0, 1, 2, 4, 5]
 
 
 def test_scores_of_pairs_are_sums() -> None:
@@ -119,11 +119,11 @@ def test_audio_that_is_too_short_is_refused_with_numbers() -> None:
     alphabet = PhoneAlphabet.of_texts([], True)
     graph = PhoneGraph.of_words([[("B", "D", "K")]])
     assert graph.arcs[0] == (START, 0)
-    assert best_path(emissions(0, 3, alphabet.size), graph, alphabet).first == [0, 1, 2]
+    assert best_path(emissions(0, 5, alphabet.size), graph, alphabet).first == [0, 1, 2, 3, 4]
     with pytest.raises(InputError) as error:
-        best_path(emissions(0, 2, alphabet.size), graph, alphabet)
+        best_path(emissions(0, 4, alphabet.size), graph, alphabet)
     assert error.value.code == "audio-too-short"
-    assert (error.value.found, error.value.expected) == ("2 frames", "at least 3, one per phone")
+    assert (error.value.found, error.value.expected) == ("4 frames", "at least 5, one per phone")
 
 
 def read_textgrid(content: str) -> tuple[float, dict[str, list[tuple[float, float, str]]]]:
@@ -240,7 +240,7 @@ def test_the_same_speech_in_another_form(name: str, found: speak.Alignment, tmp_
         text = TEXT.replace(", ", " \u2013\r\n")
     other = speak.align(path, text)
     starts = np.array([each.start_s for each in other.words])
-    assert np.abs(starts - [each.start_s for each in found.words]).max() <= 0.04
+    assert np.abs(starts - [each.start_s for each in found.words]).max() <= 0.08
     assert other.matches is True
 
 

@@ -41,19 +41,23 @@ class PhoneGraph:
 
     @classmethod
     def of_words(cls, words: Sequence[Sequence[Phones]]) -> PhoneGraph:
-        """The graph of words with their pronunciations; silence may come before, between and behind."""
+        """The graph of words with their pronunciations.
+
+        There may be silence between words. At both ends there is, as in the training speech, if only for
+        one output: left to choose, Viterbi would omit it wherever its peak is spread.
+        """
         graph = cls()
         ends = [START]
         for number, alternates in enumerate(words):
-            ends = graph._silence(ends)
-            starts, ends = ends, []
+            silence = graph._node(PAUSE, -1, ends)
+            starts, ends = [*ends, silence] if number else [silence], []
             distinct = {tuple(map(plain_phone, each)): each for each in reversed(alternates)}
             for phones in reversed(distinct.values()):
                 before = starts
                 for phone in phones:
                     before = [graph._node(phone, number, before)]
                 ends += before
-        graph.finals = graph._silence(ends)
+        graph.finals = [graph._node(PAUSE, -1, ends)]
         return graph
 
     @property
@@ -72,9 +76,6 @@ class PhoneGraph:
         self.arcs += [(each, node) for each in before]
         return node
 
-    def _silence(self, ends: Sequence[int]) -> list[int]:
-        return [*ends, self._node(PAUSE, -1, ends)]
-
 
 @dataclass(frozen=True)
 class AlignedPath:
@@ -86,8 +87,8 @@ class AlignedPath:
     """Frame in which each begins to be output; the first phone's is 0."""
     last: list[int]
     """Last frame of that output."""
-    columns: list[int]
-    """Output of the step to each; the blank where there is none: the first phone, with pairs."""
+    gaps: Array
+    """ln of how much more probable the best output of each frame is than the path's; [T]."""
     log_prob: float
     """ln of the path's probability."""
 
@@ -146,15 +147,17 @@ def best_path(log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet) -> A
         path.append(state)
     path.reverse()
     found: dict[int, list[int]] = {}
+    said = log_probs[:, BLANK].copy()
     for frame, state in enumerate(path):
         if state < count:
             found.setdefault(state, []).append(frame)
+            said[frame] = emissions[frame, state]
     taken = list(found)
     return AlignedPath(
         [graph.arcs[arc][1] for arc in taken],
         [found[arc][0] for arc in taken],
         [found[arc][-1] for arc in taken],
-        [columns[arc] for arc in taken],
+        log_probs.max(axis=1) - said,
         total,
     )
 
