@@ -217,6 +217,7 @@ def main() -> None:
     orientation = espeak()
     targets = [
         ("r = 32, fp32: x real time", speed[32, "fp32", 1] / RATE, 5),
+        ("r = 32, int16: x real time", speed[32, "int16", 1] / RATE, 5),
         ("r = 64, fp32: x real time", ours_rate / RATE, 1.5),
         ("r = 64, int16: x real time", speed[64, "int16", 1] / RATE, 2.5),
         ("r = 64, fp32: eight utterances / one", speed[64, "fp32", 8] / ours_rate, 4),

@@ -221,6 +221,13 @@ def test_sound(voice: Voice, tmp_path: Path) -> None:
     assert np.abs(samples[640:]).max() <= 0.5 * 32767 + 1  # its gain is 1 / 2
 
 
+def test_phones_of_no_duration_and_long_phrases(voice: Voice, tmp_path: Path) -> None:
+    phones = [TimedPhone("SIL", 0.0, 0.001), TimedPhone("HH", 0.001, 0.01)]
+    assert speak(voice, output=tmp_path / "a.wav", prosody=phones).seconds == 0.01
+    many = [TimedPhone("AH0", 0.0, 0.0)] * 450
+    assert [len(each) for each in synthesis.phrases(many)] == [200, 200, 50]
+
+
 def test_samples_go_to_standard_output(voice: Voice, monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = SimpleNamespace(buffer=io.BytesIO())
     monkeypatch.setattr(synthesis.sys, "stdout", stdout)
@@ -253,6 +260,7 @@ def test_an_interrupted_run_leaves_a_file_that_plays(
         ([], ("empty-input", None)),
         ([PHONES[0], PHONES[2]], ("conflict", "phones[1]")),
         ([TimedPhone("SIL", 1.0, 0.5)], ("conflict", "phones[0]")),
+        ([TimedPhone("SIL", 0.0, 61.0)], ("conflict", "phones[0]")),
         ([TimedPhone("ZH", 0.0, 0.5)], ("unknown-phone", "phones[0]")),
     ],
 )

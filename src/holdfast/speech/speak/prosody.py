@@ -47,7 +47,7 @@ class Scale:
     """Mean and deviation, to standardize by."""
 
     mean: float = 0.0
-    deviation: float = 1.0
+    deviation: Annotated[float, Meta(gt=0)] = 1.0
 
     @classmethod
     def of(cls, values: Array) -> Scale:

@@ -25,8 +25,8 @@ from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Voice, expand
 
 _SENTENCE_ENDS = ".?!"
-_LONGEST_S = 3600.0
-"""Of one phone."""
+_LONGEST_S, _LONGEST_PHRASE = 60.0, 200
+"""Of one phone, and phones of a phrase: what is in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -215,11 +215,11 @@ def _sentences(text: str, phonemes: str | Path | None) -> Iterator[list[_Spoken]
 
 
 def phrases(phones: Iterable[TimedPhone]) -> Iterator[list[TimedPhone]]:
-    """Phones from pause to pause; the pause is the end of a phrase."""
+    """Phones from pause to pause; the pause is the end of a phrase, which is cut if it is very long."""
     current: list[TimedPhone] = []
     for each in phones:
         current.append(each)
-        if each.phone == SILENCE:
+        if each.phone == SILENCE or len(current) == _LONGEST_PHRASE:
             yield current
             current = []
     if current:
@@ -243,7 +243,7 @@ def _edited(
                 path=path,
                 place=f"phones[{number}]",
                 found=f"{each.start_s:g} s to {each.end_s:g} s",
-                expected=f"from {end:g} s, where the phone before it ends, to a later time",
+                expected=f"from {end:g} s, where the phone before it ends, {_LONGEST_S:g} s at most",
             )
         end = each.end_s
     if text:
