@@ -315,6 +315,26 @@ def test_segments_of_a_kaldi_recording(tmp_path: Path) -> None:
     ]
 
 
+def test_parts_of_a_file_in_csv(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("path,text,offset,duration\na.wav,x,0.5,1.5\na.wav,y,,\n")
+    found, _ = read_manifest(path)
+    assert [(each.start_s, each.duration_s) for each in found] == [(0.5, 1.5), (0.0, None)]
+
+
+@pytest.mark.parametrize(
+    "change", [("[0]", "[0, 1]"), ('"sources"', '"transforms": [{}], "sources"')]
+)
+def test_cuts_of_other_audio_than_the_files_are_not_used(
+    tmp_path: Path, change: tuple[str, str]
+) -> None:
+    path = _manifest(tmp_path, "lhotse")
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(InputError) as caught:
+        read_manifest(path)
+    assert caught.value.code == "too-many-rejects"
+
+
 def test_unusable_lines_are_counted_and_too_many_are_refused(tmp_path: Path) -> None:
     good = json.dumps({"audio_filepath": "a.wav", "text": "x"})
     bad = ["{", '{"text": "x"}', '{"audio_filepath": "a.wav", "text": ""}', "[1]", "null"]

@@ -25,7 +25,7 @@ from holdfast.config import read_config
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import write_whole
 from holdfast.progress import track
-from holdfast.speech.recognize.alphabet import BLANK, Alphabet, frames_needed
+from holdfast.speech.recognize.alphabet import BLANK, frames_needed
 from holdfast.speech.recognize.audio import Array, read_audio
 from holdfast.speech.recognize.features import FeatureSettings, log_features
 from holdfast.speech.recognize.manifests import check_disjoint, read_manifest
@@ -100,7 +100,12 @@ class TrainConfig:
     """Noise and speeds; none: the audio as it is."""
 
 
-def train(config: str | Path, output: str | Path, resume: bool = False) -> TrainedModel:
+def train(
+    config: str | Path,
+    output: str | Path,
+    resume: bool = False,
+    kind: type[SpeechModel] = SpeechModel,
+) -> TrainedModel:
     """Train the recognizer that a TOML file describes.
 
     Under torchrun, ranks share each batch; the result is that of one process up to rounding. A checkpoint
@@ -110,6 +115,7 @@ def train(config: str | Path, output: str | Path, resume: bool = False) -> Train
         config: the file.
         output: folder of the model.
         resume: continue a run that was interrupted, or that shall have more epochs.
+        kind: what is trained; another kind has other labels.
 
     Raises:
         InputError: a mistake in the file or the data; ``overlap`` if utterances or speakers are in the
@@ -125,10 +131,12 @@ def train(config: str | Path, output: str | Path, resume: bool = False) -> Train
             remedy="name another folder, or --resume",
         )
     with joined() as ranks, _threads(settings.training.threads):
-        return _train(settings, Path(config).resolve().parent, output, ranks)
+        return _train(settings, Path(config).resolve().parent, output, ranks, kind)
 
 
-def _train(config: TrainConfig, folder: Path, output: Path, ranks: Ranks) -> TrainedModel:
+def _train(
+    config: TrainConfig, folder: Path, output: Path, ranks: Ranks, kind: type[SpeechModel]
+) -> TrainedModel:
     # 1. Read both sets, and refuse what is in both.
     utterances, rejected = read_manifest(folder / config.data.train)
     test, new_speakers = [], None
@@ -136,9 +144,9 @@ def _train(config: TrainConfig, folder: Path, output: Path, ranks: Ranks) -> Tra
         test, _ = read_manifest(folder / config.data.test)
         new_speakers = check_disjoint(utterances, test, config.data.shared_speakers)
     texts = [each.text for each in utterances]
-    alphabet = Alphabet.of_texts(texts, config.network.bigrams, config.data.alphabet)
+    alphabet = kind.alphabet_type.of_texts(texts, config.network.bigrams, config.data.alphabet)
     torch.manual_seed(config.training.seed)
-    model = SpeechModel(Description(config.features, config.network, alphabet.labels))
+    model = kind(Description(config.features, config.network, alphabet.labels))
     screening = screen(utterances, model)
     refuse_same_sound(screening.examples, test, model)
     if len(screening.examples) < ranks.size:
