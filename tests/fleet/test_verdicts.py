@@ -247,6 +247,7 @@ EVERY_DAY = [(DAY * d + 60, node) for node in names(10) for d in range(30)]
     [
         ("fail", EVERY_DAY, "check iblink"),
         ("nominal", EVERY_DAY, "nominal"),
+        ("1", EVERY_DAY, "check iblink"),  # a warning, if it is an exit code
         ("", EVERY_DAY, "check iblink"),  # "result": null of a healthy run is no outcome either
         ("nominal", EVERY_DAY[:5], "nominal"),
         ("ok", EVERY_DAY, None),

@@ -123,13 +123,13 @@ def without_gpus(log: FleetLog) -> tuple[float, int]:
 
 
 def constant_checks(log: FleetLog) -> list[str]:
-    """Checks that failed on nearly every node all through the log: their outcome is misread."""
+    """Checks that failed or warned on nearly every node all through the log: perhaps misread."""
     log = log.whole
     part_s = max(log.end_s - log.begin_s, 1.0) / PARTS
     rows = log.rows(
         f"""SELECT "check" FROM (
             SELECT DISTINCT "check", node, {bucket(f"time_s - {log.begin_s}", part_s)} AS part
-            FROM {log.table("health")} WHERE result = 'fail' AND lower("check") <> 'ticket'
+            FROM {log.table("health")} WHERE result <> 'ok' AND lower("check") <> 'ticket'
         ) AS failed WHERE part BETWEEN 0 AND {PARTS - 1}
         GROUP BY "check" HAVING count(DISTINCT node) >= {FEWEST_NODES}
             AND count(*) >= {MOST_ALIKE * PARTS} * (SELECT count(*) FROM {log.table("nodes")})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Duration, Options, Output, Positive, option, room
+from holdfast.command import Answer, Duration, Options, Output, Positive, facts, option, room
 from holdfast.speech.recognize.subtitles import Format
 
 app = room(
@@ -234,3 +234,55 @@ def align(
     except OSError:  # longer than a name of a file can be
         source = text
     return compute(audio, source, model, phonemes=phonemes, form=form, output=output)
+
+
+@app.command
+def speak(
+    voice: Annotated[Path, option(metavar="MODEL")],
+    text: Annotated[str, option(metavar="TEXT")] = "",
+    /,
+    *,
+    output: Output,
+    prosody: Annotated[Path | None, option(metavar="FILE.json")] = None,
+    seed: int = 0,
+    precision: Literal["fp32", "int16"] = "fp32",
+    phonemes: _Phonemes = None,
+) -> Answer | int:
+    """Speak a text with a trained voice: a WAV file, phones with times and pitch.
+
+    Args:
+        voice: Folder of a trained voice.
+        text: Plain text, or SSML (speak, p, s, prosody, break).
+        output: WAV file, or - for 16-bit samples on standard output, phrase by phrase.
+        prosody: Phones with times and pitch as --json prints them, edited or not; needs no text.
+        seed: Random seed (same seed, same samples).
+        precision: Precision of the weights; int16 is faster for large voices.
+        phonemes: Folder of a model of `phonemes` (default: HOLDFAST_PHONEMES, or the examples).
+    """
+    from holdfast.speech.speak.synthesis import speak as compute
+
+    result = compute(
+        voice, text, output, prosody=prosody, seed=seed, precision=precision, phonemes=phonemes
+    )
+    return 0 if str(output) == "-" else result
+
+
+@app.command
+def train_voice(
+    config: Annotated[Path, option(metavar="CONFIG.toml")],
+    /,
+    *,
+    output: Output,
+    resume: bool = False,
+) -> Answer:
+    """Train a voice on recordings whose phones have times: durations and pitch, then a WaveNet.
+
+    Args:
+        config: Data, sizes and training.
+        output: Folder of the voice.
+        resume: Continue an interrupted run; it ends with the same bits.
+    """
+    from holdfast.speech.speak.voice_training import train_voice as compute
+
+    voice = compute(config, output, resume)
+    return facts({"model": str(output), **voice.description.training})

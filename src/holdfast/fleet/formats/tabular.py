@@ -83,6 +83,8 @@ _DURATIONS = {"runtime_s", "time_limit_s", "grace_s"}
 _NOT_OVER = pa.array(["RUNNING", "PENDING", "SUSPENDED"])
 _OUTAGE_STATES = ("FAILURE", "DOWN", "DRAIN", "FAIL", "MAINT")
 _FLAGS = r"[*~#$%@+^!\-]+$"  # what Slurm appends to a node's state: "*" = does not respond ...
+_FLAGS_OF_CHECKS = {"ok", "passed", "healthy", "success"}
+_OF_FLAGS = {"1": "true", "1.0": "true", "0": "false", "0.0": "false"}
 _TRUE = pa.array(["true", "1", "yes", "t", "y"])
 _ORDERS = ("%d/%m", "%m/%d")
 _DATE = r"^\s*(?P<date>(?P<first>\d\d?)/(?P<second>\d\d?)/\d+)"
@@ -370,7 +372,16 @@ def _convert(
     needed = _REQUIRED[layout.table] if layout.table == "health" else ()
     for field in dict.fromkeys([*layout.columns, *needed]):
         # Of a name that occurs twice, the first column counts.
-        found = [flat(piece.column(there.index(name))) for name in layout.found(field, there)]
+        names = layout.found(field, there)
+        found = [flat(piece.column(there.index(name))) for name in names]
+        if field == "result":  # of a flag 1 is fine, of an exit code 0
+            numbers = partial(_translated, _OF_FLAGS)
+            found = [
+                by_distinct(texts(each), numbers, pa.string())
+                if name.lower() in _FLAGS_OF_CHECKS
+                else each
+                for name, each in zip(names, found, strict=True)
+            ]
         if field in layout.values:
             translate = partial(_translated, layout.values[field])
             found = [by_distinct(texts(each), translate, pa.string()) for each in found]
