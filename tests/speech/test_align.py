@@ -239,8 +239,11 @@ def test_the_same_speech_in_another_form(name: str, found: speak.Alignment, tmp_
     if name == "CRLF":
         text = TEXT.replace(", ", " \u2013\r\n")
     other = speak.align(path, text)
-    starts = np.array([each.start_s for each in other.words])
-    assert np.abs(starts - [each.start_s for each in found.words]).max() <= 0.08
+    # A word that is said to be doubtful may be anywhere.
+    pairs = zip(other.words, found.words, strict=True)
+    sure = [(a, b) for a, b in pairs if min(a.score, b.score) > 0.5]
+    assert len(sure) >= 18
+    assert max(abs(a.start_s - b.start_s) for a, b in sure) <= 0.08
     assert other.matches is True
 
 

@@ -209,6 +209,12 @@ def align_samples(
     begin = model.features.window_s / 2 - model.delay_s
     length = len(samples) / model.features.rate
     times = [0.0, *(max(0.0, each * model.frame_s + begin) for each in middle[1:]), length]
+    for place in range(
+        1, len(times) - 1
+    ):  # a silence is noticed late: at most half a phone is taken back
+        if graph.phones[path.nodes[place]] == PAUSE:
+            room = (times[place] - times[place - 1]) / 2
+            times[place] -= min(model.silence_delay_s, room)
     phones = [
         AlignedPhone(graph.phones[node], start, end, score_of(gap))
         for node, (start, end), gap in zip(path.nodes, pairwise(times), gaps, strict=True)

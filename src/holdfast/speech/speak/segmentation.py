@@ -94,6 +94,11 @@ class Aligner(SpeechModel):
         """Seconds by which outputs are behind boundaries, where it was measured (``training.delay_s``)."""
         return float(self.description.training.get("delay_s", 0.0))
 
+    @property
+    def silence_delay_s(self) -> float:
+        """The same of boundaries before silences, beyond `delay_s`."""
+        return float(self.description.training.get("silence_delay_s", 0.0))
+
 
 def train_aligner(config: str | Path, output: str | Path, resume: bool = False) -> TrainedModel:
     """Train the network for `align`, as `holdfast.speech.recognize.train` does for its own.
