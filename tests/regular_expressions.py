@@ -41,6 +41,7 @@ BUILT = {
     ("data/croissant/describing/text_columns.py", "look"): "_LOOKS",
     ("runs/diagnosis/prefixes.py", r"b'\\{|' + b'|'.join((re"): "_WRAPPED",
     ("runs/diagnosis/unknown.py", "words"): "_SEVERE",
+    ("speech/speak/normalization.py", r'f"\n    (?P<address> ht'): "_PATTERN",
 }
 # ... -> why it needs no look here.
 OTHERS = {

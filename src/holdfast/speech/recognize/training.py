@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from msgspec import Meta
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -257,9 +258,7 @@ class Trainer:
         The first epoch goes from short to long (SortaGrad, DS2 3.2); in others, lengths are varied by up
         to a fourth before sorting, and batches come in random order.
         """
-        lengths = np.array([each.frames for each in self.examples], dtype=np.float64)
-        self.pauses = self.draw_pauses(epoch)
-        lengths += self.pauses.sum(1) / self.config.features.hop
+        lengths = self.lengths(epoch)
         rng = np.random.default_rng([self.settings.seed, _ORDER, epoch])
         sorts = self.settings.sortagrad and not epoch
         if not sorts:
@@ -268,6 +267,13 @@ class Trainer:
         batches = np.array_split(np.argsort(lengths, kind="stable"), count)
         order = range(count) if sorts else rng.permutation(count)
         return [batches[place].tolist() for place in order]
+
+    def lengths(self, epoch: int) -> NDArray[np.float64]:
+        """Frames of each example in an epoch, the pauses that are drawn for it included: [examples]."""
+        self.pauses = self.draw_pauses(epoch)
+        frames = np.array([each.frames for each in self.examples], dtype=np.float64)
+        frames += self.pauses.sum(1) / self.config.features.hop
+        return frames
 
     def train_on(self, batch: Sequence[int], epoch: int) -> float:
         """One step; the sum of the losses of the batch, before the step.

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from msgspec import Meta
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -168,6 +169,10 @@ class _VoiceTrainer(Trainer):
         model: Any = SimpleNamespace(network=self.network)
         examples: Any = recordings
         super().__init__(config, model, examples, (), path, plan, Ranks())
+
+    def lengths(self, epoch: int) -> NDArray[np.float64]:
+        """Frames of each recording; nothing is put around them."""
+        return np.array([each.frames for each in self.examples], dtype=np.float64)
 
     def prepare(self, voice: Voice, recording: Recording) -> Any:
         """A recording as the network reads it."""
