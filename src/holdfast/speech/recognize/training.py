@@ -271,7 +271,7 @@ class Trainer:
     def lengths(self, epoch: int) -> NDArray[np.float64]:
         """Frames of each example in an epoch, the pauses that are drawn for it included: [examples]."""
         self.pauses = self.draw_pauses(epoch)
-        frames = np.array([each.frames for each in self.examples], dtype=np.float64)
+        frames: NDArray[np.float64] = np.array([each.frames for each in self.examples], np.float64)
         frames += self.pauses.sum(1) / self.config.features.hop
         return frames
 
