@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
-from holdfast.fleet.log import BY_NODE, FleetLog, bucket, once, open_log
+from holdfast.fleet.log import BY_NODE, AnyLog, FleetLog, bucket, once, open_log
 from holdfast.fleet.moments import iso, moment
 from holdfast.fleet.schema import NODE_FAILURES, NODE_LOST
 from holdfast.fleet.taxonomy import MAINTENANCE, UNKNOWN
@@ -31,9 +31,7 @@ from holdfast.report import figures
 from holdfast.tables import literal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from holdfast.fleet.store import Store
+    pass
 
 UNATTRIBUTED = "unattributed"
 
@@ -187,7 +185,7 @@ ATTEMPTS = pa.schema(
 )
 
 
-def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
+def attribute(log: AnyLog, job_id: str) -> Attribution:
     """Explain the end of every attempt of a job.
 
     Args:

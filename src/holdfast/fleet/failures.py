@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,10 @@ from holdfast.fleet.failure_model import FailureModel, FloatArray, dispersion_te
 from holdfast.fleet.gaps import doubts, one_sided, why_blind
 from holdfast.fleet.incidents import incidents
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
-from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
+from holdfast.fleet.log import DAY_S, SHORTEST_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.moments import minute
 from holdfast.fleet.node_time import node_time, threshold
 from holdfast.fleet.outage_log import outage_failures
-from holdfast.fleet.store import Store
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
 from holdfast.numbers import brief, counted, duration, number
 from holdfast.report.figures import lines
@@ -233,7 +231,7 @@ def _size_table(by_size: FailureModel) -> Table:
 
 
 def mttf(
-    log: str | Path | Store | FleetLog,
+    log: AnyLog,
     *,
     min_gpus: int | None = None,
     project: Sequence[int] = (),

@@ -591,6 +591,9 @@ class FleetLog:
         )
 
 
+AnyLog = str | Path | Store | FleetLog  # What every analysis takes, see `open_log`
+
+
 def once(compute: Computed) -> Computed:
     """Decorate what is computed of a log: once for the same arguments, as long as the log is open."""
 
@@ -614,7 +617,7 @@ def bucket(time_s: str, width_s: float) -> str:
 
 
 def open_log(
-    store: str | Path | Store | FleetLog,
+    store: AnyLog,
     *,
     assumptions: Assumptions | None = None,
     since: str | None = None,

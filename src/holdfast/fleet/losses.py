@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +20,10 @@ from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
 from holdfast.fleet.gaps import doubts, one_sided, unplaced, why_blind
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
-from holdfast.fleet.log import HOUR_S, FleetLog, open_log
+from holdfast.fleet.log import HOUR_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.preemption import preemption_section, preemptions
 from holdfast.fleet.productive_time import lost_s
-from holdfast.fleet.store import Store
 from holdfast.fleet.wording import MOST_ROWS, PAPER, how, table
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import figures
@@ -351,7 +349,7 @@ class Goodput(Answer):
         return {name: {"unit": self._unit} for name in LOSSES}
 
 
-def goodput(log: str | Path | Store | FleetLog) -> Goodput:
+def goodput(log: AnyLog) -> Goodput:
     """Count the GPU-hours that failures cost.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +16,8 @@ from holdfast.fleet import outage_log
 from holdfast.fleet.gaps import doubts, nameless_failures, one_sided, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
-from holdfast.fleet.log import DAY_S, FleetLog, open_log
+from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
-from holdfast.fleet.store import Store
 from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
 from holdfast.numbers import brief, counted, duration, number, percent
 
@@ -211,7 +209,7 @@ def no_nodes(log: FleetLog) -> Lemons:
     return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log)
 
 
-def lemons(log: str | Path | Store | FleetLog) -> Lemons:
+def lemons(log: AnyLog) -> Lemons:
     """Rank the nodes by failure rate and name those that are not bad by chance.
 
     Args:
