@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.log import BY_NODE, AnyLog, FleetLog, bucket, once, open_log
 from holdfast.fleet.moments import iso, moment
-from holdfast.fleet.schema import NODE_FAILURES, NODE_LOST
+from holdfast.fleet.schema import NODE_FAILURES, NODE_LOST, Row
 from holdfast.fleet.taxonomy import MAINTENANCE, UNKNOWN
 from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted, duration
@@ -64,7 +64,7 @@ class Attribution(Answer):
     job_id: str
     # In order: reuse (how often other jobs had the number before), attempt, state, nodes, start, end,
     # infrastructure, failed_nodes, causes (ranked)
-    attempts: list[dict[str, Any]]
+    attempts: list[Row]
     # End of the log: how far the bar of an attempt that still runs reaches
     end_s: float = field(default=0.0, repr=False)
 

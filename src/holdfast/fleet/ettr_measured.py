@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from holdfast.answer import Answer, Section, Table, Value
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import AnyLog, FleetLog, open_log
 from holdfast.fleet.productive_time import with_productive_time
-from holdfast.fleet.schema import schema
+from holdfast.fleet.schema import Row, schema
 from holdfast.fleet.wording import PAPER, table
 from holdfast.numbers import counted, duration, percent
 from holdfast.tables import literal
@@ -67,7 +66,7 @@ class MeasuredEttr(Answer):
             for size, row in rows
         ]
 
-    def largest(self) -> dict[str, Any] | None:
+    def largest(self) -> Row | None:
         """The row of the largest job size with enough runs for an interval, else of the largest."""
         rows = self.by_size.to_pylist()
         return ([row for row in rows if row["runs"] >= FEWEST_RUNS] or rows or [None])[-1]

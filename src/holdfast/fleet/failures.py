@@ -29,6 +29,7 @@ from holdfast.fleet.log import DAY_S, SHORTEST_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.moments import minute
 from holdfast.fleet.node_time import node_time, threshold
 from holdfast.fleet.outage_log import outage_failures
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
 from holdfast.numbers import brief, counted, duration, number
 from holdfast.report.figures import lines
@@ -338,7 +339,7 @@ def clusters(log: FleetLog, where: str = "TRUE") -> FloatArray:
     return counts["n"].to_numpy().astype(np.float64)
 
 
-def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
+def counts_by_size(log: FleetLog, min_gpus: int) -> list[Row]:
     """Incidents and node-days by size of the largest job, of jobs above one (`node_time.threshold`).
 
     Returns:

@@ -24,6 +24,7 @@ from holdfast.fleet.log import HOUR_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.preemption import preemption_section, preemptions
 from holdfast.fleet.productive_time import lost_s
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import MOST_ROWS, PAPER, how, table
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import figures
@@ -101,7 +102,7 @@ class Goodput(Answer):
         return {**every, **said}
 
     @cached_property
-    def without_gpus(self) -> dict[str, Any]:
+    def without_gpus(self) -> Row:
         """Failures without GPUs beside some with GPUs: attempts, node_hours (that they lost)."""
         failures, _ = losses(self.log)
         where = f"coalesce(gpus, 0) = 0 AND {self.unit == GPU_HOURS}"
@@ -318,7 +319,7 @@ class Goodput(Answer):
             tables,
         )
 
-    def _figure(self, rows: Sequence[dict[str, Any]], name: str, title: str) -> list[Figure]:
+    def _figure(self, rows: Sequence[Row], name: str, title: str) -> list[Figure]:
         """Hours lost in each row, two orders; none without a loss."""
         if not sum(row[order] for row in rows for order in LOSSES):
             return []

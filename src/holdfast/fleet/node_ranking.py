@@ -18,6 +18,7 @@ from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
 from holdfast.numbers import brief, counted, duration, number, percent
 
@@ -55,7 +56,7 @@ class Lemons(Answer):
         return {**found, "one_job": self.one_job, "verdict": self.verdict}
 
     @cached_property
-    def one_job(self) -> list[dict[str, Any]]:
+    def one_job(self) -> list[Row]:
         """Nodes that one job alone blames, again and again: node, job_id, attempts, most first.
 
         The job may be the reason: none of them is in `lemons`.
@@ -171,7 +172,7 @@ class Lemons(Answer):
             )
         return "Pull no node: none is to blame for more than one failure."
 
-    def _evidence(self, row: dict[str, Any]) -> str:
+    def _evidence(self, row: Row) -> str:
         ends = ("", "_low", "_high")
         times, low, high = (number(row[f"shrunk_rate{end}"] / row["usual_rate"], 1) for end in ends)
         kinds = self.nodes["usual_rate"].unique()
@@ -197,7 +198,7 @@ class Lemons(Answer):
         )
 
 
-def _blame(row: dict[str, Any]) -> str:
+def _blame(row: Row) -> str:
     """Failures to blame on a node: a fraction where nothing tells which of several nodes failed."""
     failures = round(float(row["failures"]), 1)
     whole = failures.is_integer()

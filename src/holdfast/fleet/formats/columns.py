@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.fleet.schema import Row
+
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 Bits: TypeAlias = npt.NDArray[np.uint64]
 
@@ -82,7 +84,7 @@ def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def rows_table(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
     """A table in `schema` from rows of plain values; columns that no row has are null or empty."""
     there = [field for field in schema if any(field.name in row for row in rows)]
     columns = {
