@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
+from holdfast.answer import Figure, Section, Table, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.failure_model import FailureModel, FloatArray, dispersion_test
-from holdfast.fleet.gaps import doubts, one_sided, why_blind
+from holdfast.fleet.gaps import Doubtful, one_sided, why_blind
 from holdfast.fleet.incidents import incidents
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, AnyLog, FleetLog, open_log
@@ -39,7 +39,7 @@ BEYOND = 32  # A projection reaches this many times the largest job
 
 
 @dataclass(frozen=True)
-class Mttf(Answer):
+class Mttf(Doubtful):
     """The failure model of a log."""
 
     model: FailureModel
@@ -48,7 +48,6 @@ class Mttf(Answer):
     project: tuple[int, ...]  # Job sizes (GPUs) to project to
     source: str  # "attempts" or "node_outages"
     failed_attempts: int  # That the counted failures ended
-    log: FleetLog = field(repr=False, compare=False)
     # False: nodes that never failed are not counted, so the rate is too high.
     nodes_known: bool = True
 
@@ -87,10 +86,6 @@ class Mttf(Answer):
                 "incidents / node-days, interval over clusters",
             )
         ]
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """What makes the rate doubtful."""
-        return list(doubts(self.log))
 
     def rate_text(self) -> str:
         """The rate as a finding begins: "Failure rate: 4.31 [3.2, 5.7] failures per ..."."""
@@ -262,8 +257,8 @@ def mttf(
             tuple(project),
             "node_outages",
             len(log.rows(outage_failures(log))),
-            log,
             known,
+            log=log,
         )
     sizes = counts_by_size(log, above)
     usual = min_gpus is None and above == Assumptions.min_gpus
@@ -302,7 +297,7 @@ def mttf(
     model = FailureModel().fit(sum(columns[2]), sum(columns[3]), clusters(log, mine))
     model.fit_buckets(*columns)
     ended = sum(row["attempts"] for row in sizes)
-    return Mttf(model, above, log.gpus_per_node, tuple(project), "attempts", ended, log)
+    return Mttf(model, above, log.gpus_per_node, tuple(project), "attempts", ended, log=log)
 
 
 def _of_outages(log: FleetLog) -> FailureModel:

@@ -9,16 +9,16 @@ In a log without GPUs nodes take their place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Figure, Section, Unknown, Value
+from holdfast.answer import Figure, Section, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
-from holdfast.fleet.gaps import doubts, one_sided, unplaced, why_blind
+from holdfast.fleet.gaps import Doubtful, one_sided, unplaced, why_blind
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import HOUR_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
@@ -43,7 +43,7 @@ ORDER_COLUMNS = " ".join(LOSSES)
 
 
 @dataclass(frozen=True)
-class Goodput(Answer):
+class Goodput(Doubtful):
     """What failures cost, in GPU-hours; in node-hours (`unit`) where the log has no GPUs."""
 
     total_hours: float  # Hours of all attempts in the window
@@ -64,7 +64,6 @@ class Goodput(Answer):
     crash_loops: pa.Table
     # key (of the attempt), gpu_hours: what each attempt lost, those that lost nothing left out
     by_attempt: pa.Table
-    log: FleetLog = field(repr=False, compare=False)
 
     @property
     def lost_hours(self) -> float:
@@ -110,10 +109,6 @@ class Goodput(Answer):
         sums = f"count(*) AS attempts, coalesce(sum({lost}), 0) AS node_hours"
         [row] = self.log.rows(f"SELECT {sums} FROM {failures} WHERE {where}")
         return row
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """What makes the losses doubtful."""
-        return list(doubts(self.log))
 
     def values(self) -> Sequence[Value]:
         """Hours and the shares that were lost; shares compare over windows of different length."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.answer import Answer, Finding, Section, Table, Unknown, Value
+from holdfast.answer import Finding, Section, Table, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
-from holdfast.fleet.gaps import doubts, nameless_failures, one_sided, why_blind
+from holdfast.fleet.gaps import Doubtful, nameless_failures, one_sided, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
@@ -27,11 +27,10 @@ GIVEN = ("node_days", "failures", "known_failures", "jobs")
 
 
 @dataclass(frozen=True)
-class Lemons(Answer):
+class Lemons(Doubtful):
     """The nodes of a log, ranked, with the evidence on each."""
 
     detector: LemonDetector  # Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more
-    log: FleetLog = field(repr=False, compare=False)
     # False: nodes that never failed are not in a log of node failures, nor stated.
     nodes_known: bool = True
 
@@ -105,10 +104,6 @@ class Lemons(Answer):
     def values(self) -> Sequence[Value]:
         """How many nodes fail more than their exposure explains."""
         return [Value("lemon_nodes", len(self.lemons), "nodes", better="lower")]
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """What makes the ranking doubtful."""
-        return list(doubts(self.log))
 
     def findings(self) -> Sequence[Finding]:
         """The nodes to pull, and those that meet the rule on seven signals."""
@@ -207,7 +202,7 @@ def _blame(row: Row) -> str:
 
 def no_nodes(log: FleetLog) -> Lemons:
     """The ranking of a log that does not tell how often the nodes of its attempts fail: empty."""
-    return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log)
+    return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log=log)
 
 
 def lemons(log: AnyLog) -> Lemons:
@@ -233,7 +228,7 @@ def lemons(log: AnyLog) -> Lemons:
         detector.fit(names, *columns, window_days=window_days)
         named = pa.array([row["node"] for row in nodes if row["node"]], pa.string())
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
-        return Lemons(detector, log, outage_log.all_nodes_known(log))
+        return Lemons(detector, outage_log.all_nodes_known(log), log=log)
     if not log.nodes_known:
         raise InputError(
             "the nodes of jobs are not in the log: which of them fail is unknown",
@@ -255,4 +250,4 @@ def lemons(log: AnyLog) -> Lemons:
         p_values_without=found.p_values_without,
         window_days=window_days,
     )
-    return Lemons(detector, log)
+    return Lemons(detector, log=log)

@@ -146,7 +146,7 @@ NVSENTINEL = Format(
 # NVSentinel) become health events too. Everything is held in memory until the file ends.
 
 _KIND = re.compile(rb'"kind"\s*:\s*"(Event|Node|List|EventList|NodeList)"')
-_OF_KUBERNETES = re.compile(rb'"(apiVersion|involvedRow|regarding|items)"\s*:')
+_OF_KUBERNETES = re.compile(rb'"(apiVersion|involvedObject|regarding|items)"\s*:')
 _ERROR_CODE = re.compile(r"ErrorCode:(\w+)")  # as NVSentinel writes it into a condition's message
 # What a field of another type than Kubernetes writes can raise
 _DAMAGED = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
@@ -210,7 +210,7 @@ class _Cluster:
         return None
 
     def _add_event(self, event: Row) -> str | None:
-        about = event.get("involvedRow") or event.get("regarding") or {}
+        about = event.get("involvedObject") or event.get("regarding") or {}
         kind = str(event.get("type"))
         reason = str(event.get("reason", ""))
         if about.get("kind") != "Node" or (kind == "Normal" and reason != "NodeNotReady"):
