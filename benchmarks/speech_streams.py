@@ -1,12 +1,11 @@
-"""Streams that one core serves, in eager batches (Batch Dispatch) or one at a time; errors in noise.
+"""Streams that one core serves, in eager batches (Batch Dispatch) or one at a time.
 
-    python benchmarks/speech_streams.py [--seconds S] [--test MANIFEST]
+    python benchmarks/speech_streams.py [--seconds S]
 
 Streams of spoken digits send 100 ms at a time, each with its own offset. The server is played event by
 event: a batch takes the CPU seconds that it really takes, and whatever has arrived by its end is the next.
 So the load of the machine does not count. Given are the most streams of which 98 % of the chunks have their
-answer within 200 ms. With MANIFEST (work/test.jsonl of examples/speech/digits.py), also word error rates
-when white noise is mixed in. Writes `benchmarks/results/speech_streams.json`.
+answer within 200 ms. Writes `benchmarks/results/speech_streams.json`.
 """
 
 from __future__ import annotations
@@ -23,12 +22,8 @@ from holdfast.speech.recognize import (
     SpeechModel,
     Stream,
     advance,
-    error_rates,
     read_audio,
-    read_manifest,
 )
-from holdfast.speech.recognize.hypotheses import together
-from holdfast.speech.recognize.noise import mix
 from measuring import limited, machine
 
 HERE = Path(__file__).resolve().parent
@@ -99,32 +94,10 @@ def most(
     return kept
 
 
-def errors_in_noise(model: SpeechModel, manifest: Path) -> list[dict[str, object]]:
-    """Word error rates at signal-to-noise ratios, greedy and with a beam of 100."""
-    utterances, _ = read_manifest(manifest)
-    rate, draw, rows = model.features.rate, np.random.default_rng(0), []
-    for snr_db in (None, 30, 20, 10, 5, 0):
-        found: dict[str, object] = {"SNR dB": "clean" if snr_db is None else snr_db}
-        sounds = [read_audio(each.path, rate).samples for each in utterances]
-        if snr_db is not None:
-            sounds = [mix(each, draw.standard_normal(len(each)), snr_db) for each in sounds]
-        for beam in (1, 100):
-            decoder, texts = model.decoder(beam=beam), []
-            for first in range(0, len(sounds), 16):
-                part = sounds[first : first + 16]
-                segments = advance([Stream(model, decoder) for _ in part], part, [True] * len(part))
-                texts += [together(each).text for each in segments]
-            wer, _ = error_rates([each.text for each in utterances], texts)
-            found[f"beam {beam}"] = f"{100 * wer:.1f} %"
-        rows.append(found)
-    return rows
-
-
 def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="of each stream")
-    parser.add_argument("--test", type=Path, help="manifest to mix noise into")
     given = parser.parse_args()
     torch.set_num_threads(1)
     where = machine()
@@ -138,7 +111,6 @@ def main() -> None:
     for what, batch in (("one at a time", 1), ("eager batches of up to 64", 64)):
         rows.append({"dispatch": what, **most(model, sounds, batch, given.seconds)})
     loads = [row(model, sounds, count, 64, given.seconds) for count in (1, 10, 30, 100)]
-    noise = errors_in_noise(model, given.test) if given.test else []
     ratio = rows[1]["streams"] / rows[0]["streams"]
     result = {
         "title": "Streams of a recognizer",
@@ -152,7 +124,6 @@ def main() -> None:
         "tables": [
             {"caption": "Most streams with p98 of at most 200 ms", "rows": rows},
             {"caption": "Latency against streams, eager batches", "rows": loads},
-            *([{"caption": "Word error rate against white noise", "rows": noise}] if noise else []),
         ],
         "notes": ["Played event by event with the CPU seconds that each batch takes."],
         "machine": where,

@@ -151,7 +151,7 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
         ),
         *("lm.generate", "lm.query"),
         *("private.bandits", "private.mpc", "profile.numerics", "runs", "sparse"),
-        "speech.recognize",
+        *("speech.recognize", "speech.speak"),
     ],
 )
 def test_every_public_name_is_documented(room: str) -> None:

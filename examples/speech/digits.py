@@ -36,8 +36,19 @@ def recordings(folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
+def pause(rng: np.random.Generator) -> int:
+    """Samples of a pause: 50 to 200 ms, or up to 2 s in one of six."""
+    long = rng.random() < 1 / 6
+    return int(rng.uniform(0.05, 2 if long else 0.2) * RATE)
+
+
 def write_strings(
-    folder: Path, name: str, clips: dict[str, np.ndarray], count: int, rng: np.random.Generator
+    folder: Path,
+    name: str,
+    clips: dict[str, np.ndarray],
+    count: int,
+    longest: int,
+    rng: np.random.Generator,
 ) -> None:
     """Write `count` strings and their manifest; every clip is used before one is used again."""
     speakers = sorted({clip.split("_")[1] for clip in clips})
@@ -48,15 +59,16 @@ def write_strings(
         speaker = speakers[number % len(speakers)]
         own = sorted(clip for clip in clips if clip.split("_")[1] == speaker)
         parts, words = [], []
-        for _ in range(rng.integers(1, 7)):
+        for _ in range(rng.integers(1, longest + 1)):
             if not waiting[speaker]:
                 waiting[speaker] = rng.permutation(own).tolist()
             clip = waiting[speaker].pop()
-            pause = rng.normal(0, 1e-3, rng.integers(400, 1600))  # 50 to 200 ms
-            parts += [pause, clips[clip]]
+            parts += [clips[clip], np.zeros(pause(rng))]
             words.append(WORDS[int(clip[0])])
-        parts.append(rng.normal(0, 1e-3, 800))
-        sound = np.concatenate(parts)
+        sound = np.concatenate([np.zeros(pause(rng)), *parts])
+        # Quiet noise, 20 to 60 dB below the digits.
+        rms = np.sqrt(np.mean(np.concatenate(parts[::2]) ** 2))
+        sound += rng.normal(0, rms * 10 ** rng.uniform(-3, -1), len(sound))
         path = f"{name}/{speaker}-{number:04}.wav"
         soundfile.write(folder / path, sound, RATE, "PCM_16")
         row = {"audio_filepath": path, "text": " ".join(words), "speaker": speaker}
@@ -72,6 +84,7 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="folder to write to")
     parser.add_argument("--left-out", default="", help="speaker to test on, not trained on")
     parser.add_argument("--train", type=int, default=1500, help="number of training strings")
+    parser.add_argument("--longest", type=int, default=6, help="most digits of a training string")
     parser.add_argument("--test", type=int, default=240, help="number of test strings")
     options = parser.parse_args()
     clips = recordings(options.fsdd)
@@ -84,8 +97,9 @@ def main() -> None:
         train = [n for n in clips if not official[n]]
         test = [n for n in clips if official[n]]
     rng = np.random.default_rng(0)
-    for name, chosen, count in (("train", train, options.train), ("test", test, options.test)):
-        write_strings(options.work, name, {n: clips[n] for n in chosen}, count, rng)
+    sets = ("train", train, options.train, options.longest), ("test", test, options.test, 6)
+    for name, chosen, count, longest in sets:
+        write_strings(options.work, name, {n: clips[n] for n in chosen}, count, longest, rng)
 
 
 if __name__ == "__main__":

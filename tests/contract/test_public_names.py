@@ -26,7 +26,7 @@ from holdfast.lm import query as q
 from holdfast.private import bandits, mpc
 from holdfast.profile import numerics
 from holdfast.profile import ops as profile_ops
-from holdfast.speech import recognize
+from holdfast.speech import recognize, speak
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -44,6 +44,7 @@ ROOMS: dict[str, ModuleType] = {
     "profile.numerics": numerics,
     "sparse": sparse,
     "speech.recognize": recognize,
+    "speech.speak": speak,
     "profile": profile,
     "private.bandits": bandits,
     "private.mpc": mpc,

@@ -14,6 +14,7 @@ from holdfast.errors import InputError, StoreError
 from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import evidence
+from holdfast.fleet.gaps import doubts, unlike_clusters
 
 DAY = 86_400
 NODES = tuple(f"n{i}" for i in range(1, 11))
@@ -153,3 +154,31 @@ def test_a_store_of_version_1_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
         fleet.open(store)
     assert caught.value.code == "older-version"
+
+
+@pytest.mark.parametrize("failures", [4, 14])
+def test_clusters_that_do_not_fail_alike_are_a_doubt(failures: int, tmp_path: Path) -> None:
+    """Equal node-days; all failures in one cluster: by chance with 2 in 2^n."""
+    own = [
+        Attempt(
+            job,
+            (f"m{job}",),
+            600 * job,
+            600 * job + DAY,
+            "NODE_FAIL" if job < failures else "COMPLETED",
+        )
+        for job in range(20)
+    ]
+    rows = [
+        {**replace(each, state=state or each.state).fields(), "Cluster": name}
+        for name, state in (("alpha", ""), ("beta", "COMPLETED"))
+        for each in own
+    ]
+    lines = ["|".join(COLUMNS), *("|".join(row[name] for name in COLUMNS) for row in rows)]
+    (tmp_path / "sacct.psv").write_text("\n".join(lines) + "\n")
+    fleet.ingest([tmp_path / "sacct.psv"], tmp_path / "store")
+    log = fleet.open(tmp_path / "store")
+    unlike = 2 * 2 * 0.5**failures < 0.01  # either cluster may be tested
+    rates = {"alpha": pytest.approx(1000 * failures / 20), "beta": 0}
+    assert unlike_clusters(log) == (rates if unlike else {})
+    assert any("alpha" in each.text for each in doubts(log)) == unlike

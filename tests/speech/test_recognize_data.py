@@ -166,7 +166,7 @@ def test_frames_do_not_depend_on_what_follows() -> None:
 
 def test_the_gain_of_the_microphone_changes_nothing() -> None:
     sound = SOUND * np.repeat([1.0, 0.1, 0.5, 0.02], 400).astype(np.float32)
-    settings = FeatureSettings(rate=8000, mels=20, level="running")
+    settings = FeatureSettings(rate=8000, mels=20)
     loud, quiet = log_features(sound, settings), log_features(sound / 100, settings)
     np.testing.assert_allclose(loud, quiet, atol=1e-3)
 
@@ -204,6 +204,37 @@ def test_variations_follow_from_the_seed(tmp_path: Path, recorded: bool) -> None
     assert len(one) in (2000, 1280)
     # No speed makes an utterance too short for its text.
     assert len(vary(SOUND, 8000, NoiseSettings(share=0, speeds=(2.0,)), [], RNG, 1000)) == 1600
+
+
+def test_pauses_are_not_speech() -> None:
+    """Neither the utterance nor the ratio of the noise over it depends on them."""
+    settings = NoiseSettings(snr_db=(7, 7), share=1.0)
+    for seed in range(5):
+        bare = vary(SOUND, 8000, None, [], np.random.default_rng(seed), 0, (3000, 500))
+        assert len(bare) == 5100
+        np.testing.assert_array_equal(bare[3000:4600], SOUND)
+        pause = np.concatenate([bare[:3000], bare[4600:]]).astype(np.float64)
+        power = np.mean(SOUND.astype(np.float64) ** 2)
+        assert np.mean(pause**2) <= power * 10**-1.49
+        noisy = vary(SOUND, 8000, settings, [], np.random.default_rng(seed), 0, (3000, 500))
+        clean = vary(
+            SOUND, 8000, NoiseSettings(share=0), [], np.random.default_rng(seed), 0, (3000, 500)
+        )
+        added = np.mean((noisy.astype(np.float64) - clean) ** 2)
+        assert 10 * np.log10(power / added) == pytest.approx(7, abs=0.1)
+    silence = vary(0 * SOUND, 8000, None, [], RNG, 0, (10, 10))
+    assert silence.tolist() == [0.0] * 1620
+
+
+def test_another_microphone_is_a_first_order_filter() -> None:
+    tilts, settings = [], NoiseSettings(share=0, tilt=0.6)
+    for seed in range(6):
+        found = vary(SOUND, 8000, settings, [], np.random.default_rng(seed), 0)
+        c = np.dot(SOUND[1:] - found[1:], SOUND[:-1]) / np.dot(SOUND[:-1], SOUND[:-1])
+        np.testing.assert_allclose(found[1:], SOUND[1:] - c * SOUND[:-1], atol=1e-5)
+        tilts.append(float(c))
+    assert max(map(abs, tilts)) <= 0.6
+    assert min(tilts) < -0.1 < 0.1 < max(tilts)
 
 
 # --- Alphabets -----------------------------------------------------------------------------------
@@ -282,6 +313,26 @@ def test_segments_of_a_kaldi_recording(tmp_path: Path) -> None:
         ("b.wav", 0.5, 1.5),
         ("b.wav", 2.0, 1.0),
     ]
+
+
+def test_parts_of_a_file_in_csv(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("path,text,offset,duration\na.wav,x,0.5,1.5\na.wav,y,,\n")
+    found, _ = read_manifest(path)
+    assert [(each.start_s, each.duration_s) for each in found] == [(0.5, 1.5), (0.0, None)]
+
+
+@pytest.mark.parametrize(
+    "change", [("[0]", "[0, 1]"), ('"sources"', '"transforms": [{}], "sources"')]
+)
+def test_cuts_of_other_audio_than_the_files_are_not_used(
+    tmp_path: Path, change: tuple[str, str]
+) -> None:
+    path = _manifest(tmp_path, "lhotse")
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(InputError) as caught:
+        read_manifest(path)
+    assert caught.value.code == "too-many-rejects"
 
 
 def test_unusable_lines_are_counted_and_too_many_are_refused(tmp_path: Path) -> None:

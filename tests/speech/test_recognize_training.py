@@ -214,6 +214,7 @@ epochs = 3
 batch = 4
 learning_rate = 0.01
 checkpoint_steps = 2
+pause_s = 0.2
 [noise]
 share = 1.0
 speeds = [0.9, 1.1]
@@ -304,6 +305,25 @@ def test_the_first_epoch_goes_from_short_to_long(
     assert seen[:4] != seen[4:8]
 
 
+def test_pauses_are_random_per_epoch_and_not_in_the_first(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[int, int]] = []
+    real = training.vary
+
+    def notes(samples: Any, *others: Any) -> Any:
+        seen.append(dict.fromkeys(map(int, others[-1]), len(samples)))
+        return real(samples, *others)
+
+    monkeypatch.setattr(training, "vary", notes)
+    train(project / "config.toml", project / "model")
+    pauses = [sorted(each) for each in seen]
+    assert pauses[:13] == [[0]] * 13
+    assert sorted(pauses[13:26]) != sorted(pauses[26:])
+    longest = max(max(each) for each in pauses)
+    assert 200 < longest <= 0.2 * 4000
+
+
 def test_what_cannot_be_trained_on_is_listed(project: Path) -> None:
     rows = (project / "train.jsonl").read_text().splitlines() * 3
     (project / "bad.wav").write_bytes(b"RIFF")
@@ -343,6 +363,8 @@ def test_a_test_recording_under_another_name_and_format_is_found(project: Path) 
         ("rate = 4000", "rate = 1", "features.rate"),
         ("time = 5", "time = 0", "network.convolutions[0].time"),
         ("share = 1.0", "share = 1.5", "noise.share"),
+        ("share = 1.0", "tilt = 1.0", "noise.tilt"),
+        ("pause_s = 0.2", "pause_s = -1", "training.pause_s"),
         ("units = 12", "unit = 12", "network.unit"),
     ],
 )

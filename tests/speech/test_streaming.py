@@ -16,6 +16,9 @@ from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.streaming import Stream, Window, advance
 
+SAID = "seven eight four zero zero"
+"""In lucas-0002.wav."""
+
 
 def same(one: list[Any], other: list[Any]) -> None:
     """Equal texts, times and scores."""
@@ -118,12 +121,46 @@ def test_a_model_that_needs_the_end_is_not_a_stream() -> None:
 def test_noise_before_behind_and_without_speech_is_no_text(level: float) -> None:
     folder = Path(__file__).resolve().parents[2] / "examples" / "speech"
     of, draw = SpeechModel.load(folder / "model"), np.random.default_rng(0)
-    spoken = read_audio(folder / "strings" / "george-0000.wav", RATE).samples
+    spoken = read_audio(folder / "strings" / "lucas-0002.wav", RATE).samples
     before, behind = (draw.normal(0, level, 4 * RATE).astype(np.float32) for _ in range(2))
     chunks = [before, np.concatenate([before, spoken, behind])]
     nothing, said = advance([Stream(of, of.decoder()) for _ in chunks], chunks, [True, True])
     assert nothing == []
-    assert together(said).text == "two eight five"
+    assert together(said).text == SAID
+
+
+@pytest.mark.full
+def test_minutes_without_speech_have_no_words() -> None:
+    """Of the example: before, between and after its words, whatever noise the microphone has."""
+    folder = Path(__file__).resolve().parents[2] / "examples" / "speech"
+    of, draw = SpeechModel.load(folder / "model"), np.random.default_rng(0)
+    spoken = read_audio(folder / "strings" / "lucas-0002.wav", RATE).samples
+    size = 60 * RATE
+    white, wave = draw.standard_normal(size), np.sin(2 * np.pi * np.arange(size) / RATE)
+    quiet = {
+        "digital silence": 0 * white,
+        "dither": np.round(white / 2) / 32768,
+        "swelling": 1e-3 * white * (1 + wave.repeat(2)[:size]),
+        "brown": np.cumsum(2e-5 * white.reshape(-1, RATE), axis=1).ravel(),
+        "hum": 1e-3 * np.sin(2 * np.pi * 50 * np.arange(size) / RATE) + 3e-5 * white,
+    }
+    gap = np.zeros(2 * size)
+    words = np.concatenate([spoken, gap, spoken])
+    words += draw.normal(0, 3e-4, len(words))
+    sounds = [each.astype(np.float32) for each in (*quiet.values(), words)]
+    streams = [Stream(of, of.decoder()) for _ in sounds]
+    found: list[list[Any]] = [[] for _ in sounds]
+    for begin in range(0, len(words), RATE):
+        chunks, last = [each[begin : begin + RATE] for each in sounds], begin + RATE >= len(words)
+        for segments, more in zip(
+            found, advance(streams, chunks, [last] * len(sounds)), strict=True
+        ):
+            segments += more
+    texts = [together(each).text for each in found]
+    assert texts == [""] * len(quiet) + [f"{SAID} {SAID}"]
+    # Whole files have no words either.
+    alone = [Stream(of, of.decoder()) for _ in quiet]
+    assert advance(alone, sounds[:-1], [True] * len(alone)) == [[]] * len(alone)
 
 
 def test_streams_without_speech_have_no_segments() -> None:

@@ -21,12 +21,14 @@ from holdfast.fleet.attribution import (
     ranked_causes,
 )
 from holdfast.fleet.formats.fields import STRANGE
+from holdfast.fleet.incidents import ended_attempts
 from holdfast.fleet.log import CHANCE, DAY_S, KNOWABLE, FleetLog, bucket, once
 from holdfast.fleet.moments import minute
+from holdfast.fleet.node_time import threshold
 from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_failures
 from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER
 from holdfast.fleet.wording import listed
-from holdfast.numbers import counted, duration, percent
+from holdfast.numbers import counted, duration, number, percent
 from holdfast.tables import literal
 
 UNKNOWNS = parse_config(Path(__file__).with_name("unknowns.toml"), "what a log may not tell")
@@ -40,6 +42,7 @@ MOST_ALIKE = 0.9
 MOST_OF_ONE = 0.5  # ... and at most this share ends in one other state
 # A check that fails on so many nodes, nearly all, in nearly each of so many parts of a log
 FEWEST_NODES, PARTS = 3, 10
+ALIKE = 0.01  # Probability of such counts of failures below which clusters are not alike
 LEAST_OTHER = 0.1  # Share of the GPU time from which nodes of two sizes are named
 LEAST_IN_USE = (
     0.8  # Share of its time that a node is in use in a log from which next to nothing is missing
@@ -96,6 +99,9 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     if (without := without_gpus(log))[0] >= LEAST_OTHER:
         attempts = counted(without[1], "attempt")
         yield gap("without_gpus", attempts=attempts, share=percent(without[0]))
+    if rates := unlike_clusters(log):
+        named = [f"{name or 'unnamed'} {number(rate)}" for name, rate in rates.items()]
+        yield gap("clusters", rates=listed(named, 3))
     if constant := constant_checks(log):
         yield gap("constant", checks=listed(constant, 3))
     if strange := strange_outcomes(log):
@@ -132,6 +138,31 @@ def without_gpus(log: FleetLog) -> tuple[float, int]:
         FROM {log.tallies} WHERE ran AND node_days > 0"""
     )
     return (1 - row["share"], row["n"]) if log.has_gpus and row["n"] else (0.0, 0)
+
+
+def unlike_clusters(log: FleetLog) -> dict[str, float]:
+    """Failures per 1,000 node-days of each cluster, where they are not alike; empty where they may be."""
+    if not log.several_clusters:
+        return {}
+    counts = log.rows(
+        f"""SELECT coalesce(cluster, '') AS name, count(DISTINCT incident) AS failures,
+            (SELECT sum(exposed_s * node_count) FROM {log.executions} AS own
+             WHERE coalesce(own.cluster, '') = coalesce(ran.cluster, '')
+                AND coalesce(own.gpus, 0) > {threshold(log, 0)}) / {DAY_S} AS days
+        FROM {log.executions} AS ran LEFT JOIN {ended_attempts(log)} AS ended USING (key)
+        WHERE coalesce(gpus, 0) > {threshold(log, 0)} GROUP BY cluster ORDER BY name"""
+    )
+    from scipy.stats import binomtest
+
+    days, failures = (sum(row[name] or 0 for row in counts) for name in ("days", "failures"))
+    tests = [
+        binomtest(row["failures"], failures, row["days"] / days).pvalue * len(counts)
+        for row in counts
+        if failures and row["days"]
+    ]
+    if min(tests, default=1) > ALIKE:
+        return {}
+    return {row["name"]: 1000 * row["failures"] / row["days"] for row in counts if row["days"]}
 
 
 def constant_checks(log: FleetLog) -> list[str]:

@@ -1,8 +1,8 @@
-"""Speech: recognizing it.
+"""Speech: recognizing it, speaking.
 
-from holdfast.speech import recognize
+from holdfast.speech import recognize, speak
 """
 
-from holdfast.speech import recognize
+from holdfast.speech import recognize, speak
 
-__all__ = ["recognize"]
+__all__ = ["recognize", "speak"]

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Duration, Options, Output, Positive, option, room
+from holdfast.command import Answer, Duration, Options, Output, Positive, facts, option, room
 from holdfast.speech.recognize.subtitles import Format
 
-app = room("speech", "Recognizing speech: train, recognize, score, decode, serve.")
+app = room(
+    "speech",
+    "Recognizing speech: train, recognize, score, decode, serve. Speaking: phonemes, align.",
+)
 
 _Model = Annotated[Path, option(metavar="MODEL")]
 
@@ -180,3 +183,106 @@ def serve(
         on_start=lambda address: remark(f"ws://{address} and http://{address}/v1 (Ctrl-C ends it)"),
         **vars(decoding),
     )
+
+
+_Phonemes = Annotated[Path | None, option("--phonemes", metavar="MODEL")]
+
+
+@app.command
+def phonemes(
+    text: Annotated[str, option(metavar="TEXT")],
+    /,
+    *,
+    model: Annotated[Path | None, option("--model", metavar="MODEL")] = None,
+) -> Answer:
+    """Pronounce an English text: its words in ARPAbet with stress, and pauses.
+
+    Args:
+        text: Numbers, dates, money and abbreviations are read as words.
+        model: Folder of a model (default: HOLDFAST_PHONEMES, or the repository's examples).
+    """
+    from holdfast.speech.speak.pronunciation import phonemes as compute
+
+    return compute(text, model)
+
+
+@app.command
+def align(
+    audio: Annotated[Path, option(metavar="AUDIO")],
+    text: Annotated[str, option(metavar="TEXT")],
+    /,
+    *,
+    model: Annotated[Path | None, option("--model", metavar="MODEL")] = None,
+    phonemes: _Phonemes = None,
+    form: Annotated[Literal["textgrid", "ctm"] | None, option("--format")] = None,
+    output: Annotated[Path | None, option("--output", "-o", metavar="PATH")] = None,
+) -> Answer:
+    """Align a text with its recording: times of words and phones; exit with 1 if it is another text.
+
+    Args:
+        audio: WAV or FLAC of any sample rate.
+        text: What is said, or a file with it.
+        model: Folder of an aligner (default: HOLDFAST_ALIGNER, or the repository's examples).
+        phonemes: Folder of a model of `phonemes` (default: HOLDFAST_PHONEMES, or the examples).
+        form: Also write a TextGrid of Praat, or a time-marked transcript (ctm).
+        output: This file (default: the name of the audio, in the current folder).
+    """
+    from holdfast.speech.speak.alignment import align as compute
+
+    try:
+        source: str | Path = Path(text) if Path(text).is_file() else text
+    except OSError:  # longer than a name of a file can be
+        source = text
+    return compute(audio, source, model, phonemes=phonemes, form=form, output=output)
+
+
+@app.command
+def speak(
+    voice: Annotated[Path, option(metavar="MODEL")],
+    text: Annotated[str, option(metavar="TEXT")] = "",
+    /,
+    *,
+    output: Output,
+    prosody: Annotated[Path | None, option(metavar="FILE.json")] = None,
+    seed: int = 0,
+    precision: Literal["fp32", "int16"] = "fp32",
+    phonemes: _Phonemes = None,
+) -> Answer | int:
+    """Speak a text with a trained voice: a WAV file, phones with times and pitch.
+
+    Args:
+        voice: Folder of a trained voice.
+        text: Plain text, or SSML (speak, p, s, prosody, break).
+        output: WAV file, or - for 16-bit samples on standard output, phrase by phrase.
+        prosody: Phones with times and pitch as --json prints them, edited or not; needs no text.
+        seed: Random seed (same seed, same samples).
+        precision: Precision of the weights; int16 is faster for large voices.
+        phonemes: Folder of a model of `phonemes` (default: HOLDFAST_PHONEMES, or the examples).
+    """
+    from holdfast.speech.speak.synthesis import speak as compute
+
+    result = compute(
+        voice, text, output, prosody=prosody, seed=seed, precision=precision, phonemes=phonemes
+    )
+    return 0 if str(output) == "-" else result
+
+
+@app.command
+def train_voice(
+    config: Annotated[Path, option(metavar="CONFIG.toml")],
+    /,
+    *,
+    output: Output,
+    resume: bool = False,
+) -> Answer:
+    """Train a voice on recordings whose phones have times: durations and pitch, then a WaveNet.
+
+    Args:
+        config: Data, sizes and training.
+        output: Folder of the voice.
+        resume: Continue an interrupted run; it ends with the same bits.
+    """
+    from holdfast.speech.speak.voice_training import train_voice as compute
+
+    voice = compute(config, output, resume)
+    return facts({"model": str(output), **voice.description.training})

@@ -267,6 +267,8 @@ Node = np.dtype(
         *((name, np.float64) for name in ("ended", "begun")),
         # ln P of its alignments that end in a blank, that end in its last label, and of both.
         *((name, np.float64) for name in ("blank", "last", "total")),
+        # The same after the frame that is searched.
+        *((name, np.float64) for name in ("next_blank", "next_last", "next_total")),
     ],
     align=True,
 )
@@ -376,8 +378,7 @@ def search(
     spans[:first] = before
     end = before[first - 1, 1] if first else 0
     row, used, column = np.empty(labels), np.empty(labels, np.int64), np.empty(labels, np.int64)
-    blank, last, total, score = np.empty(0), np.empty(0), np.empty(0), np.empty(0)
-    chosen, taken = np.empty(0, np.int64), np.empty(0, np.bool_)
+    score, chosen, taken = np.empty(0), np.empty(0, np.int64), np.empty(0, np.bool_)
     for now in range(first, first + frames):
         # 1. The labels of this frame.
         best, uses = log_probs[now - first].argmax(), 0
@@ -398,7 +399,6 @@ def search(
             continue
         most = size * (uses + 1)
         if most > score.size:
-            blank, last, total = np.empty(2 * most), np.empty(2 * most), np.empty(2 * most)
             score, chosen = np.empty(2 * most), np.empty(2 * most, np.int64)
             taken = np.empty(2 * most, np.bool_)
         nodes, active = _with_room(nodes, count + most), _with_room(active, most)
@@ -411,18 +411,19 @@ def search(
         for i in range(size):
             node = nodes[active[i]]
             own, is_root = node.label, active[i] == ROOT
-            blank[i], last[i] = node.total + row[model.blank], -np.inf
-            if is_root or own == model.space:
-                last[i] = node.total + row[model.space] if model.space != NONE else -np.inf
-            else:
-                last[i] = node.last + row[own]
+            chosen[i], last = active[i], -np.inf
+            if model.space != NONE and (is_root or own == model.space):
+                last = node.total + row[model.space]
+            elif not is_root:
+                last = node.last + row[own]
             if not is_root and row[own] > -np.inf and nodes[node.parent].place != NONE:
                 parent = nodes[node.parent]
                 taken[parent.place * uses + column[own]] = True
                 grown = (parent.blank if own == parent.label else parent.total) + row[own]
-                last[i] = _log_add(last[i], grown)
-            total[i] = _log_add(blank[i], last[i])
-            score[i] = total[i] + node.ended + node.begun
+                last = _log_add(last, grown)
+            node.next_blank, node.next_last = node.total + row[model.blank], last
+            node.next_total = _log_add(node.next_blank, last)
+            score[i] = node.next_total + node.ended + node.begun
             highest = max(highest, score[i])
 
         # 3. Prefixes that grow, the best first: few of the others then come near the best.
@@ -446,7 +447,8 @@ def search(
                 score[candidates] = grown + nodes[at].ended + nodes[at].begun
                 if score[candidates] >= highest - margin:
                     highest = max(highest, score[candidates])
-                    nodes[at].blank, nodes[at].last, nodes[at].total = -np.inf, grown, grown
+                    nodes[at].next_blank = -np.inf
+                    nodes[at].next_last = nodes[at].next_total = grown
                     chosen[candidates] = at
                     candidates += 1
                     fresh += at == count + fresh
@@ -467,10 +469,8 @@ def search(
             if not (score[k] > lowest or is_equal):
                 continue
             equal -= is_equal
-            at = active[k] if k < size else chosen[k]
-            if k < size:
-                nodes[at].blank, nodes[at].last, nodes[at].total = blank[k], last[k], total[k]
-            elif at >= count:  # it is new: behind the others, and among its parent's children
+            at = chosen[k]
+            if at >= count:  # it is new: behind the others, and among its parent's children
                 nodes[free] = nodes[at]
                 parent = nodes[nodes[free].parent]
                 nodes[free].child, nodes[free].sibling, parent.child = NONE, parent.child, free
@@ -482,8 +482,9 @@ def search(
         # 5. They are the new beam, the best first.
         active[0], active[lead] = active[lead], active[0]
         for i in range(survivors):
-            nodes[active[i]].place = i
-            seen[end + i] = active[i]
+            node = nodes[active[i]]
+            node.blank, node.last, node.total = node.next_blank, node.next_last, node.next_total
+            seen[end + i], node.place = active[i], i
         seen_score[end], seen_score[end + lead] = seen_score[end + lead], seen_score[end]
         spans[now] = end, end + survivors
         count, size, end = free, survivors, end + survivors

@@ -40,9 +40,10 @@ class FeatureSettings:
     """Seconds from frame to frame."""
     mels: Annotated[int, Meta(ge=1)] = 80
     """Number of mel bands."""
-    level: Literal["absolute", "running"] = "absolute"
+    level: Literal["absolute", "running"] = "running"
     """Relative to full scale, or to the loudest frame so far, which counts 5 dB less each second: then the
-    gain of the microphone does not matter, and the model has to be trained with long pauses."""
+    gain of the microphone does not matter. That makes noise in a pause loud, and a model has to be trained
+    with pauses; see `pause_s` of the training."""
 
     @property
     def window(self) -> int:

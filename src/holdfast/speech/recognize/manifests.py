@@ -95,7 +95,9 @@ def usable(
             try:
                 audio = read_audio(each.path, rate, each.start_s, each.duration_s)
             except InputError as error:
-                excluded.append(excluded_row(each, error.code, f"{error.problem}: {error.found}"))
+                excluded.append(
+                    excluded_row(each, error.code, f"{error.problem}: {error.found or each.path}")
+                )
             else:
                 if len(audio.samples) >= shortest:
                     yield each, audio
@@ -197,7 +199,7 @@ def _utterance(row: Mapping[str, Any], folder: Path) -> Utterance:
         text,
         str(row.get("speaker") or ""),
         start,
-        None if duration is None else float(duration),
+        None if duration in (None, "") else float(duration),
     )
 
 
@@ -206,7 +208,12 @@ def _json_line(line: str) -> Iterable[Mapping[str, Any]]:
     row = json.loads(line)
     if "supervisions" not in row:
         return [row]
-    (source,) = row["recording"]["sources"]
+    recording = row["recording"]
+    (source,) = recording["sources"]
+    if recording.get("transforms"):
+        raise ValueError("its audio is transformed, expected that of a file")
+    if len(source.get("channels") or ()) > 1:
+        raise ValueError("one of several channels, expected a file for each")
     if source["type"] != "file":
         raise ValueError(f"audio from a {source['type']}, expected a file")
     place = {"audio_filepath": source["source"]}
@@ -216,7 +223,7 @@ def _json_line(line: str) -> Iterable[Mapping[str, Any]]:
 
 
 def _csv(row: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return [{"audio_filepath": row["path"], "text": row["text"], "speaker": row.get("speaker")}]
+    return [{**row, "audio_filepath": row["path"]}]
 
 
 def _kaldi(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
@@ -34,9 +34,12 @@ class Description:
 class SpeechModel:
     """A network with what its inputs and outputs mean."""
 
+    alphabet_type = Alphabet
+    """What the outputs are."""
+
     def __init__(self, description: Description) -> None:
         self.description, self.features = description, description.features
-        self.alphabet = Alphabet(description.labels)
+        self.alphabet = self.alphabet_type(description.labels)
         self.network = Network(description.network, self.features.bins, self.alphabet.size)
 
     @property
@@ -61,7 +64,7 @@ class SpeechModel:
         write_whole(folder / DESCRIPTION, text.encode() + b"\n")
 
     @classmethod
-    def load(cls, folder: str | Path) -> SpeechModel:
+    def load(cls, folder: str | Path) -> Self:
         """Read a model.
 
         Raises:

@@ -25,7 +25,7 @@ from holdfast.config import read_config
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import write_whole
 from holdfast.progress import track
-from holdfast.speech.recognize.alphabet import BLANK, Alphabet, frames_needed
+from holdfast.speech.recognize.alphabet import BLANK, frames_needed
 from holdfast.speech.recognize.audio import Array, read_audio
 from holdfast.speech.recognize.features import FeatureSettings, log_features
 from holdfast.speech.recognize.manifests import check_disjoint, read_manifest
@@ -39,7 +39,7 @@ from holdfast.speech.recognize.screening import Example, refuse_same_sound, scre
 
 STATE = "state.pt"
 Above = Annotated[float, Meta(gt=0, lt=1e9)]
-_ORDER, _NOISE = range(2)
+_ORDER, _NOISE, _PAUSES = range(3)
 """What random numbers are for."""
 
 
@@ -77,6 +77,9 @@ class TrainingSettings:
     """Gradients with a larger norm are scaled down to it."""
     sortagrad: bool = True
     """Whether the first epoch goes from short to long utterances."""
+    pause_s: Annotated[float, Meta(ge=0, le=60)] = 2.0
+    """Longest pause of quiet noise that is put before, and after, three of four utterances; not in a first
+    epoch from short to long. So a model does not write into silence."""
     seed: Count = 0
     """Random seed (same seed, same result)."""
     threads: Positive = 1
@@ -97,7 +100,12 @@ class TrainConfig:
     """Noise and speeds; none: the audio as it is."""
 
 
-def train(config: str | Path, output: str | Path, resume: bool = False) -> TrainedModel:
+def train(
+    config: str | Path,
+    output: str | Path,
+    resume: bool = False,
+    kind: type[SpeechModel] = SpeechModel,
+) -> TrainedModel:
     """Train the recognizer that a TOML file describes.
 
     Under torchrun, ranks share each batch; the result is that of one process up to rounding. A checkpoint
@@ -107,6 +115,7 @@ def train(config: str | Path, output: str | Path, resume: bool = False) -> Train
         config: the file.
         output: folder of the model.
         resume: continue a run that was interrupted, or that shall have more epochs.
+        kind: what is trained; another kind has other labels.
 
     Raises:
         InputError: a mistake in the file or the data; ``overlap`` if utterances or speakers are in the
@@ -122,10 +131,12 @@ def train(config: str | Path, output: str | Path, resume: bool = False) -> Train
             remedy="name another folder, or --resume",
         )
     with joined() as ranks, _threads(settings.training.threads):
-        return _train(settings, Path(config).resolve().parent, output, ranks)
+        return _train(settings, Path(config).resolve().parent, output, ranks, kind)
 
 
-def _train(config: TrainConfig, folder: Path, output: Path, ranks: Ranks) -> TrainedModel:
+def _train(
+    config: TrainConfig, folder: Path, output: Path, ranks: Ranks, kind: type[SpeechModel]
+) -> TrainedModel:
     # 1. Read both sets, and refuse what is in both.
     utterances, rejected = read_manifest(folder / config.data.train)
     test, new_speakers = [], None
@@ -133,9 +144,9 @@ def _train(config: TrainConfig, folder: Path, output: Path, ranks: Ranks) -> Tra
         test, _ = read_manifest(folder / config.data.test)
         new_speakers = check_disjoint(utterances, test, config.data.shared_speakers)
     texts = [each.text for each in utterances]
-    alphabet = Alphabet.of_texts(texts, config.network.bigrams, config.data.alphabet)
+    alphabet = kind.alphabet_type.of_texts(texts, config.network.bigrams, config.data.alphabet)
     torch.manual_seed(config.training.seed)
-    model = SpeechModel(Description(config.features, config.network, alphabet.labels))
+    model = kind(Description(config.features, config.network, alphabet.labels))
     screening = screen(utterances, model)
     refuse_same_sound(screening.examples, test, model)
     if len(screening.examples) < ranks.size:
@@ -207,6 +218,8 @@ class Trainer:
         """One row ``{"epoch", "loss"}`` per complete epoch; loss per utterance."""
         self.step, self.total = 0, 0.0
         """Steps of the epoch, and the sum of their losses."""
+        self.pauses: Array = np.zeros((len(examples), 2), int)
+        """Of the epoch; see `draw_pauses`."""
 
     def run(self) -> None:
         """Train to the last epoch.
@@ -245,6 +258,8 @@ class Trainer:
         to a fourth before sorting, and batches come in random order.
         """
         lengths = np.array([each.frames for each in self.examples], dtype=np.float64)
+        self.pauses = self.draw_pauses(epoch)
+        lengths += self.pauses.sum(1) / self.config.features.hop
         rng = np.random.default_rng([self.settings.seed, _ORDER, epoch])
         sorts = self.settings.sortagrad and not epoch
         if not sorts:
@@ -282,16 +297,26 @@ class Trainer:
         self.optimizer.step()
         return total
 
+    def draw_pauses(self, epoch: int) -> Array:
+        """Samples of the pauses before and after each example: [examples, 2]."""
+        rng = np.random.default_rng([self.settings.seed, _PAUSES, epoch])
+        longest = self.settings.pause_s * (epoch > 0 or not self.settings.sortagrad)
+        # Short ones are more frequent; half of the sides have none.
+        seconds = longest * rng.random((len(self.examples), 2)) ** 3
+        seconds *= rng.random(seconds.shape) < 0.5
+        return np.round(seconds * self.config.features.rate).astype(int)
+
     def frames(self, place: int, epoch: int) -> Tensor:
         """Features of an example, varied as the settings say; [T, F]."""
         example, features = self.examples[place], self.config.features
         part = example.utterance
         samples = read_audio(part.path, features.rate, part.start_s, part.duration_s).samples
-        if self.config.noise is not None:
-            rng = np.random.default_rng([self.settings.seed, _NOISE, epoch, place])
-            frames = frames_needed(example.target) * self.model.network.stride
-            shortest = features.window + features.hop * frames
-            samples = vary(samples, features.rate, self.config.noise, self.noises, rng, shortest)
+        rng = np.random.default_rng([self.settings.seed, _NOISE, epoch, place])
+        frames = frames_needed(example.target) * self.model.network.stride
+        shortest = features.window + features.hop * frames
+        before, after = self.pauses[place]
+        noise, pauses = self.config.noise, (int(before), int(after))
+        samples = vary(samples, features.rate, noise, self.noises, rng, shortest, pauses)
         return log_features(samples, features)
 
     def save(self) -> None:

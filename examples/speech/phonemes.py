@@ -1,0 +1,19 @@
+"""Train the model for `holdfast speech phonemes` on CMUdict.
+
+    python phonemes.py DICTIONARY MODEL        # DICTIONARY: plain or compressed; it becomes part of MODEL
+
+A tenth of the words are tested on. The dictionary is https://github.com/cmusphinx/cmudict (BSD).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from holdfast.speech.speak import train_phonemizer
+from holdfast.speech.speak.g2p_training import PhonemizerSettings
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(train_phonemizer(sys.argv[1], sys.argv[2], PhonemizerSettings(units=192, epochs=10)))

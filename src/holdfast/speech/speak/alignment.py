@@ -1,0 +1,278 @@
+"""Forced alignment: when each word and phone of a known text is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown
+from holdfast.errors import InputError
+from holdfast.files import read_whole, write_whole
+from holdfast.plain import plain
+from holdfast.speech.recognize import hypotheses
+from holdfast.speech.recognize.audio import read_audio
+from holdfast.speech.recognize.features import log_features
+from holdfast.speech.recognize.subtitles import subtitles
+from holdfast.speech.speak.dictionary import PAUSE, Phones
+from holdfast.speech.speak.lattice import Array, PhoneGraph, best_path
+from holdfast.speech.speak.pronunciation import Phonemizer, Word, model_folder
+from holdfast.speech.speak.segmentation import Aligner
+from holdfast.speech.speak.textgrid import Interval, textgrid
+
+Format = Literal["textgrid", "ctm"]
+_MIDDLE = 6.5
+"""Gap per phone with the score 1/2; texts that are said had 0.5 to 7, others 8 to 19."""
+MATCHES, DIFFERS = 0.8, 0.2
+"""Score from which on audio and text match, and below which they do not; between, it is not known."""
+
+
+@dataclass(frozen=True)
+class AlignedPhone:
+    """A phone, or a silence (``SIL``), with its time."""
+
+    phone: str
+    """ARPAbet with stress."""
+    start_s: float
+    end_s: float
+    """Where the next begins."""
+    score: float
+    """0 to 1; see `score_of`."""
+
+
+@dataclass(frozen=True)
+class AlignedWord:
+    """A word with its time."""
+
+    word: str
+    start_s: float
+    end_s: float
+    score: float
+    """0 to 1, of all its phones; near 0 where something else is said."""
+    phones: Phones
+    """The pronunciation that fits best."""
+
+
+@dataclass(frozen=True)
+class Alignment(Answer):
+    """Words and phones of a text with their times in a recording."""
+
+    audio: str
+    duration_s: float
+    words: Sequence[AlignedWord]
+    phones: Sequence[AlignedPhone]
+    """From 0 to the end of the audio without gaps, the silences among them."""
+    score: float
+    """0 to 1, of the whole text."""
+    path: Path | None = None
+    """File that was written."""
+
+    @property
+    def title(self) -> str:
+        """Heading of the page."""
+        return "Alignment"
+
+    @property
+    def matches(self) -> bool | None:
+        """Whether the text is what is said; None: cannot tell. If it is not, the times mean nothing."""
+        return True if self.score >= MATCHES else False if self.score < DIFFERS else None
+
+    @property
+    def exit_code(self) -> int:
+        """1 if the text is not what is said."""
+        return int(self.matches is False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """`audio`, `duration_s`, `matches`, `score`; `words` and `phones` with start_s, end_s, score."""
+        return {
+            "audio": self.audio,
+            "duration_s": self.duration_s,
+            "matches": self.matches,
+            "score": self.score,
+            "words": plain(self.words),
+            "phones": plain(self.phones),
+        }
+
+    def written(self) -> Mapping[str, Path]:
+        """The file."""
+        return {} if self.path is None else {"alignment": self.path}
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Whether audio and text match; words that may not be there."""
+        weak = [each for each in self.words if each.score < DIFFERS]
+        named = ", ".join(f"{each.word} ({each.start_s:.2f} s)" for each in weak)
+        sentence = {
+            False: f"The audio does not hold this text (score {self.score:.2f}).",
+            None: f"Cannot tell whether the audio holds this text (score {self.score:.2f}).",
+            True: named and f"Perhaps not said, or said otherwise: {named}.",
+        }[self.matches]
+        remedy = "Compare the text with what is said; the times may mean nothing."
+        return [Unknown(sentence, remedy, doubt=True)] if sentence else []
+
+    def sections(self) -> Sequence[Section]:
+        """One row per word."""
+        sentence = f"{len(self.words):,} words in {self.duration_s:.2f} s, score {self.score:.2f}."
+        table = pa.table(
+            {
+                "word": [each.word for each in self.words],
+                "start": [each.start_s for each in self.words],
+                "end": [each.end_s for each in self.words],
+                "score": [each.score for each in self.words],
+                "phones": [" ".join(each.phones) for each in self.words],
+            }
+        )
+        columns = {name: ColumnFormat(unit="s", digits=3) for name in ("start", "end")}
+        columns |= {"word": ColumnFormat(), "phones": ColumnFormat()}
+        columns["score"] = ColumnFormat(digits=2)
+        how = How(
+            [
+                "score = 1 / (1 + exp(gap - middle))",
+                "gap = sum over frames of ln(P(best output) / P(output of the text)) / phones",
+            ],
+            {"middle": _MIDDLE, "matches from": MATCHES, "does not match below": DIFFERS},
+            source="Arik and others, Deep Voice, 2017, section 4.2",
+        )
+        tables = [Table(table, columns)]
+        return [Section("words", "When is each word said?", sentence, tables=tables, how=how)]
+
+
+def align(
+    audio: str | Path,
+    text: str | Path,
+    model: str | Path | None = None,
+    *,
+    phonemes: str | Path | None = None,
+    form: Format | None = None,
+    output: str | Path | None = None,
+) -> Alignment:
+    """Find when each word and phone of a text is said.
+
+    Of several pronunciations the one that fits the sound is taken; silences between words are found.
+
+    Args:
+        audio: WAV or FLAC of any rate.
+        text: what is said, in English; or the `Path` of a file with it.
+        model: folder of an aligner; None: the environment's ``HOLDFAST_ALIGNER``, or the one in
+            ``examples/speech/aligner`` of the clone that holdfast runs from.
+        phonemes: folder of the model of `holdfast.speech.speak.phonemes`, found likewise.
+        form: also write a TextGrid of Praat (``textgrid``), or a time-marked transcript (``ctm``).
+        output: this file; by default beside the working directory's other files, with the audio's name.
+
+    Raises:
+        InputError: what `read_audio` and `phonemes` refuse; ``audio-too-short`` for the phones;
+            ``out-of-range`` for audio and text that are too long at once.
+    """
+    aligner = Aligner.load(model_folder(model, "aligner"))
+    if isinstance(text, Path):
+        text = _content(text)
+    words = [each for each in Phonemizer(phonemes)(text) if each.source != "pause"]
+    sound = read_audio(audio, aligner.features.rate)
+    spoken = align_samples(aligner, sound.samples, words)
+    path = None
+    if form is not None:
+        path = Path(output or Path(audio).with_suffix(f".{_SUFFIXES[form]}").name)
+        _write(path, form, Path(audio).stem, sound.seconds, *spoken[:2])
+    return Alignment(str(audio), sound.seconds, *spoken, path)
+
+
+_SUFFIXES = {"textgrid": "TextGrid", "ctm": "ctm"}
+
+
+def align_samples(
+    model: Aligner, samples: Array, words: Sequence[Word]
+) -> tuple[list[AlignedWord], list[AlignedPhone], float]:
+    """Align words with samples at the model's rate: words, phones, the score of all.
+
+    Args:
+        model: the network.
+        samples: float32 [n].
+        words: without pauses.
+
+    Raises:
+        InputError: ``empty-input`` for less than a frame; ``audio-too-short``; ``out-of-range``.
+    """
+    log_probs = outputs_of(model, samples)
+    graph = PhoneGraph.of_words([each.alternates for each in words])
+    path = best_path(log_probs, graph, model.alphabet)
+    gaps = np.add.reduceat(path.gaps, path.first)  # of each phone
+    gaps[0] += path.gaps[: path.first[0]].sum()
+    # A boundary is in the middle of the frames that output it; a frame's time is that of its middle, less
+    # what outputs are late.
+    middle = [(first + last) / 2 for first, last in zip(path.first, path.last, strict=True)]
+    begin = model.features.window_s / 2 - model.delay_s
+    length = len(samples) / model.features.rate
+    times = [0.0, *(max(0.0, each * model.frame_s + begin) for each in middle[1:]), length]
+    for place in range(
+        1, len(times) - 1
+    ):  # a silence is noticed late: at most half a phone is taken back
+        if graph.phones[path.nodes[place]] == PAUSE:
+            room = (times[place] - times[place - 1]) / 2
+            times[place] -= min(model.silence_delay_s, room)
+    phones = [
+        AlignedPhone(graph.phones[node], start, end, score_of(gap))
+        for node, (start, end), gap in zip(path.nodes, pairwise(times), gaps, strict=True)
+    ]
+    found = []
+    owners = [graph.words[node] for node in path.nodes]
+    for number, word in enumerate(words):
+        places = [place for place, owner in enumerate(owners) if owner == number]
+        score = score_of(fmean(gaps[places]))
+        said = tuple(phones[place].phone for place in places)
+        start, end = phones[places[0]].start_s, phones[places[-1]].end_s
+        found.append(AlignedWord(word.text, start, end, score, said))
+    return found, phones, score_of(fmean(gaps))
+
+
+def score_of(gap: float) -> float:
+    """Score of a gap per phone: how much less probable the text is than the best outputs, in ln units."""
+    return float(1 / (1 + np.exp(gap - _MIDDLE)))
+
+
+def outputs_of(model: Aligner, samples: Array) -> Array:
+    """Log probabilities of the network, float64 [T, L]."""
+    features = log_features(samples, model.features)
+    model.network.eval()
+    with torch.inference_mode():
+        log_probs, _ = model.network(features[None], torch.tensor([len(features)]))
+    array: Array = log_probs[0].double().numpy()
+    return array
+
+
+def _content(path: Path) -> str:
+    try:
+        return read_whole(path, "a text").decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start}"
+        raise InputError(
+            "the text is not UTF-8", code="invalid-encoding", path=path, place=place
+        ) from error
+
+
+def _write(
+    path: Path,
+    form: Format,
+    name: str,
+    length: float,
+    words: Sequence[AlignedWord],
+    phones: Sequence[AlignedPhone],
+) -> None:
+    if form == "ctm":
+        timed = [
+            hypotheses.Word(each.word, 0, 0, each.start_s, each.end_s, each.score) for each in words
+        ]
+        content = subtitles(timed, "ctm", name)
+    else:
+        tier = [Interval(each.start_s, each.end_s, each.word) for each in words]
+        # Silences are what the tier has no interval for.
+        said = [
+            Interval(each.start_s, each.end_s, each.phone) for each in phones if each.phone != PAUSE
+        ]
+        content = textgrid({"words": tier, "phones": said}, length)
+    write_whole(path, content.encode())

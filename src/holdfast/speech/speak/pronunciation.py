@@ -1,0 +1,166 @@
+"""Text to phonemes: words of a dictionary, and for all others the network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
+from holdfast.errors import InputError
+from holdfast.plain import plain
+from holdfast.speech.speak.dictionary import PAUSE, Dictionary, Phones
+from holdfast.speech.speak.g2p import LETTERS, LettersToPhones
+from holdfast.speech.speak.normalization import PAUSES, Token, tokens
+
+_LIKELY = log(0.2)
+"""Other pronunciations of the network are kept from this share of the best one's probability on."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word as it is said, or a pause."""
+
+    text: str
+    """In lower case; the name of a letter ends with a dot; a pause is its mark, such as ``,``."""
+    phones: Phones
+    """ARPAbet with stress, of CMUdict; of a pause ``("SIL",)``."""
+    alternates: tuple[Phones, ...]
+    """All pronunciations, `phones` first: of *read*, *live*, *wind* the sense decides; it is not known."""
+    source: str
+    """``dictionary``, ``network`` or ``pause``."""
+    written: str
+    """The piece of the text that it comes from."""
+    place: int
+    """Where this piece begins in the text, in characters."""
+
+
+@dataclass(frozen=True)
+class Pronunciation(Answer):
+    """The words of a text with their phones."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def title(self) -> str:
+        """Heading of the page."""
+        return "Phonemes"
+
+    def to_dict(self) -> dict[str, Any]:
+        """`words`: text, phones, alternates, source, written, place."""
+        return {"words": plain(self.words)}
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Words outside the dictionary, and words of several pronunciations."""
+        guessed = sorted({each.text for each in self.words if each.source == "network"})
+        several = sorted(
+            {
+                each.text
+                for each in self.words
+                if each.source == "dictionary" and each.alternates[1:]
+            }
+        )
+        doubts = []
+        if guessed:
+            sentence = f"Not in the dictionary, pronounced by the network: {', '.join(guessed)}."
+            doubts.append(Unknown(sentence, doubt=True))
+        if several:
+            sentence = f"Several pronunciations, the first is taken: {', '.join(several)}."
+            doubts.append(Unknown(sentence))
+        return doubts
+
+    def sections(self) -> Sequence[Section]:
+        """One row per word."""
+        spoken = [each for each in self.words if each.source != "pause"]
+        phones = sum(len(each.phones) for each in spoken)
+        table = pa.table(
+            {
+                "word": [each.text for each in self.words],
+                "phones": [" ".join(each.phones) for each in self.words],
+                "others": ["; ".join(map(" ".join, each.alternates[1:])) for each in self.words],
+                "source": [each.source for each in self.words],
+            }
+        )
+        columns = {name: ColumnFormat() for name in ("word", "phones", "source")}
+        columns["others"] = ColumnFormat(label="other pronunciations")
+        sentence = f"{len(spoken):,} words, {phones:,} phones."
+        return [Section("words", "How is it said?", sentence, tables=[Table(table, columns)])]
+
+
+class Phonemizer:
+    """A dictionary and the network for words that it does not have.
+
+    Args:
+        model: folder that `train_phonemizer` wrote; None: the one of `model_folder`.
+
+    Raises:
+        InputError: ``not-found``; what `Dictionary` and the weights refuse.
+    """
+
+    def __init__(self, model: str | Path | None = None) -> None:
+        folder = model_folder(model, "phonemes")
+        self.dictionary = Dictionary(folder / "dictionary")
+        self.network = LettersToPhones.load(folder / "weights.safetensors")
+
+    def __call__(self, text: str) -> tuple[Word, ...]:
+        """The words of a text; see `phonemes`."""
+        return tuple(map(self._word, tokens(text, self._known)))
+
+    def _known(self, word: str) -> bool:
+        return bool(self.dictionary.pronunciations(word))
+
+    def _word(self, token: Token) -> Word:
+        written = token.written, token.place
+        if token.word in PAUSES:
+            return Word(token.word, (PAUSE,), ((PAUSE,),), "pause", *written)
+        found = list(dict.fromkeys(self.dictionary.pronunciations(token.word)))
+        if found:
+            return Word(token.word, found[0], tuple(found), "dictionary", *written)
+        guesses = self.network.best("".join(each for each in token.word if each in LETTERS))
+        best = guesses[0].log_prob
+        likely = tuple(each.phones for each in guesses if each.log_prob > best + _LIKELY)
+        return Word(token.word, likely[0], likely, "network", *written)
+
+
+def phonemes(text: str, model: str | Path | None = None) -> Pronunciation:
+    """How an English text is said: its words with ARPAbet phones, punctuation as pauses.
+
+    Args:
+        text: numbers, money, times, abbreviations, acronyms and addresses are read as words.
+        model: folder of a model; None: the environment's ``HOLDFAST_PHONEMES``, or the one in
+            ``examples/speech/phonemes`` of the clone that holdfast runs from.
+
+    Raises:
+        InputError: ``unknown-character`` (another script, a symbol without a name), ``empty-input``,
+            ``out-of-range`` (a word of more than 60 letters); ``not-found`` or ``damaged`` for the model.
+    """
+    return Pronunciation(Phonemizer(model)(text))
+
+
+def model_folder(model: str | Path | None, name: str) -> Path:
+    """The folder of a model.
+
+    Args:
+        model: as the user names it.
+        name: of the environment variable (``HOLDFAST_NAME``) and the shipped folder otherwise.
+
+    Raises:
+        InputError: ``not-found`` without a complete model there.
+    """
+    shipped = Path(__file__).parents[4] / "examples" / "speech" / name
+    variable = f"HOLDFAST_{name.upper()}"
+    folder = Path(model or os.environ.get(variable) or shipped)
+    if not (folder / "model.json").is_file():
+        raise InputError(
+            "model not found",
+            code="not-found",
+            path=folder,
+            expected="a folder with model.json",
+            remedy=f"name one with --model or {variable}; examples/speech/{name} of the repository has one",
+        )
+    return folder

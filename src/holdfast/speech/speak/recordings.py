@@ -1,0 +1,129 @@
+"""Recordings of one speaker whose phones have times, as a voice is trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from holdfast.config import read_config
+from holdfast.errors import InputError
+from holdfast.opening import open_source
+from holdfast.speech.recognize.audio import read_audio
+from holdfast.speech.speak.pitch import track_pitch
+from holdfast.speech.speak.prosody import SILENCE, Array, TimedPhone, measured_pitch
+from holdfast.speech.speak.voice import Sound, compress
+
+Positive = Annotated[float, Meta(gt=0)]
+
+
+@dataclass(frozen=True)
+class VoiceData:
+    """Recordings of one speaker."""
+
+    train: str
+    """JSON lines ``{"audio_filepath", "phones": [{"phone", "start_s", "end_s"}]}``, relative to the
+    configuration."""
+    test: str
+    """The same of sentences that are not trained on."""
+    lowest_hz: Positive = 60.0
+    """Lowest pitch of the speaker."""
+    highest_hz: Positive = 400.0
+    """Highest pitch of the speaker."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a manifest."""
+
+    audio_filepath: str
+    phones: tuple[TimedPhone, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An utterance as the networks read it."""
+
+    codes: Array
+    """uint8 [frames x hop] mu-law levels."""
+    phones: tuple[TimedPhone, ...]
+    """With measured pitch; times begin at 0."""
+    counts: Array
+    """int64 [P] frames of each phone."""
+
+    @property
+    def frames(self) -> int:
+        """Whole frames of the recording."""
+        return int(self.counts.sum())
+
+
+def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording]:
+    """The recordings of a manifest.
+
+    Raises:
+        InputError: ``invalid-syntax`` or what `read_config` and `read_audio` refuse, with the line;
+            ``conflict`` if phones are not in order or end behind the sound; ``empty-input``.
+    """
+    found = []
+    with open_source(path) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = read_config(json.loads(line), Row, "the recording")
+                found.append(_recording(path.parent, row, sound, data))
+            except (InputError, ValueError) as error:
+                known = isinstance(error, InputError)
+                raise InputError(
+                    error.problem if known else "not a line of JSON",
+                    code=error.code if known else "invalid-syntax",
+                    path=path,
+                    place=f"line {number}" + (f": {error.place}" if known and error.place else ""),
+                    found=error.found if known else str(error),
+                    expected=error.expected if known else None,
+                ) from error
+    if not found:
+        raise InputError("no recordings", code="empty-input", path=path)
+    return found
+
+
+def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recording:
+    frame_s = sound.frame_s
+    samples = read_audio(folder / row.audio_filepath, sound.rate).samples
+    ends = np.round([each.end_s / frame_s for each in row.phones]).astype(np.int64)
+    starts = np.round([each.start_s / frame_s for each in row.phones]).astype(np.int64)
+    frames = len(samples) // sound.hop
+    if not len(ends) or (ends - starts).min() < 0 or (starts[1:] != ends[:-1]).any():
+        raise InputError(
+            "phones that do not follow each other",
+            code="conflict",
+            place="phones",
+            found=f"{len(ends)} phones of {row.audio_filepath}",
+            expected="each begins where the one before it ends; SIL is a pause",
+        )
+    if ends[-1] > frames + 2:
+        raise InputError(
+            "phones behind the end of the sound",
+            code="conflict",
+            place="phones",
+            found=f"{row.phones[-1].end_s:g} s",
+            expected=f"at most {len(samples) / sound.rate:g} s",
+        )
+    ends = ends.clip(max=frames)
+    counts = np.diff(ends, prepend=starts[0].clip(max=frames))
+    samples = samples[starts[0] * sound.hop : ends[-1] * sound.hop]
+    hertz = track_pitch(samples, sound.rate, sound.hop, data.lowest_hz, data.highest_hz)
+    pitches = measured_pitch(hertz, counts)
+    edges = (ends - starts[0]) * frame_s
+    phones = tuple(
+        TimedPhone(
+            each.phone, end - count * frame_s, end, () if each.phone == SILENCE else f0, each.gain
+        )
+        for each, end, count, f0 in zip(
+            row.phones, edges.tolist(), counts.tolist(), pitches, strict=True
+        )
+    )
+    return Recording(compress(samples), phones, counts)

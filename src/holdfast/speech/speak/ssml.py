@@ -1,0 +1,160 @@
+"""The prosody subset of SSML 1.1: speak, p, s, prosody (rate, pitch, volume) and break."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from holdfast.errors import InputError
+
+# What the labels mean (SSML leaves it to the engine).
+_RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
+_PITCHES = {"x-low": 0.7, "low": 0.85, "medium": 1.0, "default": 1.0, "high": 1.2, "x-high": 1.4}
+_VOLUMES = {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0}
+_VOLUMES |= {"loud": 1.5, "x-loud": 2.0}
+_BREAKS = {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.7, "x-strong": 1.2}
+_KNOWN = {
+    "speak": {"version", "lang", "schemaLocation"},
+    "p": {"lang"},
+    "s": {"lang"},
+    "prosody": {"rate", "pitch", "volume"},
+    "break": {"time", "strength"},
+}
+# What a number with each unit means.
+_Units = Mapping[str, Callable[[float], float]]
+_RATE_UNITS: _Units = {"": lambda x: x, "%": lambda x: x / 100}
+_PITCH_UNITS: _Units = {"%": lambda x: 1 + x / 100, "st": lambda x: 2 ** min(x / 12, 9)}
+_VOLUME_UNITS: _Units = {"dB": lambda x: 10 ** min(x / 20, 9)}
+_TIME_UNITS: _Units = {"s": lambda x: x, "ms": lambda x: x / 1000}
+_LONGEST_BREAK_S = 60.0
+_DEEPEST = 50
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a part of a text is spoken."""
+
+    rate: float = 1.0
+    """Speed, relative to the voice's own."""
+    pitch: float = 1.0
+    """Factor of F0."""
+    gain: float = 1.0
+    """Factor of the amplitude."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a text, or a pause."""
+
+    text: str
+    """Empty: a pause."""
+    manner: Manner = Manner()
+    pause_s: float = 0.0
+    """Its duration."""
+
+
+def spans(text: str) -> list[Span]:
+    """Parts of a text that are spoken in one manner; plain text is one.
+
+    Args:
+        text: SSML if it begins with ``<speak`` or ``<?xml``, else plain.
+
+    Raises:
+        InputError: ``invalid-syntax`` with line and column if it is not well-formed, ``unknown-element``,
+            ``unknown-key``, or ``invalid-value``.
+    """
+    if not re.match(r"\s*<(speak|\?xml)\b", text):
+        return [Span(text)]
+    try:
+        root = ElementTree.fromstring(text.strip())
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        raise InputError(
+            "SSML that is not well-formed",
+            code="invalid-syntax",
+            place=f"line {line}, column {column + 1}",
+            found=str(error),
+            remedy="close every element; write & as &amp; and < as &lt;",
+        ) from error
+    return list(_walk(root, Manner(), "", 0))
+
+
+def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -> Iterator[Span]:
+    name = element.tag.rpartition("}")[2]
+    path = f"{path}/{name}"
+    if name not in _KNOWN or (name == "speak") != (depth == 0) or depth > _DEEPEST:
+        raise InputError(
+            "SSML element that cannot be spoken",
+            code="unknown-element",
+            place=path,
+            found=name,
+            expected="speak, and in it p, s, prosody or break",
+        )
+    values = {key.rpartition("}")[2]: value.strip() for key, value in element.attrib.items()}
+    unknown = sorted(values.keys() - _KNOWN[name])
+    if unknown:
+        raise InputError(
+            "unknown attribute",
+            code="unknown-key",
+            place=f"{path}@{unknown[0]}",
+            found=unknown[0],
+            expected=", ".join(sorted(_KNOWN[name])),
+        )
+    if name == "break":
+        yield Span("", manner, _pause(values, path))
+        return
+    if name == "prosody":
+        manner = _changed(manner, values, path)
+    if element.text and element.text.strip():
+        yield Span(element.text, manner)
+    for child in element:
+        yield from _walk(child, manner, path, depth + 1)
+        if child.tail and child.tail.strip():
+            yield Span(child.tail, manner)
+    if name in ("p", "s"):
+        yield Span("", manner, _BREAKS["strong" if name == "p" else "medium"])
+
+
+def _changed(manner: Manner, values: Mapping[str, str], path: str) -> Manner:
+    """The manner inside a prosody element; changes multiply."""
+    rate = _factor(values, "rate", _RATES, _RATE_UNITS, path, (0.2, 5))
+    pitch = _factor(values, "pitch", _PITCHES, _PITCH_UNITS, path, (0.25, 4))
+    gain = _factor(values, "volume", _VOLUMES, _VOLUME_UNITS, path, (0, 10))
+    return Manner(manner.rate * rate, manner.pitch * pitch, manner.gain * gain)
+
+
+def _pause(values: Mapping[str, str], path: str) -> float:
+    if "time" in values:
+        return _factor(values, "time", {}, _TIME_UNITS, path, (0, _LONGEST_BREAK_S))
+    return _factor({"strength": "medium", **values}, "strength", _BREAKS, {}, path, (0, 10))
+
+
+def _factor(
+    values: Mapping[str, str],
+    key: str,
+    labels: Mapping[str, float],
+    units: _Units,
+    path: str,
+    limits: tuple[float, float],
+) -> float:
+    """The value of an attribute, a label or a number with its unit; 1 without it."""
+    written = values.get(key)
+    if written is None:
+        return 1.0
+    matched = re.fullmatch(r"([+-]?\d{1,6}(?:\.\d{1,6})?)(\D*)", written)
+    value = labels.get(written, math.nan)
+    if matched and matched[2] in units:
+        value = units[matched[2]](float(matched[1]))
+    if not limits[0] <= value <= limits[1]:
+        listed = [*labels, *(f"a number with {unit or 'no unit'}" for unit in units)]
+        raise InputError(
+            f"invalid {key}",
+            code="invalid-value",
+            place=f"{path}@{key}",
+            found=written,
+            expected=f"{', '.join(listed)}; a factor or seconds from {limits[0]:g} to {limits[1]:g}",
+        )
+    return value

@@ -1,0 +1,164 @@
+"""A trained voice in a folder: model.json (phones, scales, sizes) and weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import nn
+
+from holdfast.config import read_config
+from holdfast.errors import InputError
+from holdfast.files import write_whole
+from holdfast.speech.recognize.audio import FASTEST, SLOWEST
+from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS
+from holdfast.speech.speak.network import (
+    LEVELS,
+    ProsodyNetwork,
+    ProsodySettings,
+    SynthesisSettings,
+    WaveNet,
+)
+from holdfast.speech.speak.prosody import Array, Inventory, TimedPhone
+
+SHORTEST_S, LONGEST_S = 0.01, 2.0
+"""Durations that are predicted."""
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Samples and frames."""
+
+    rate: Annotated[int, Meta(ge=SLOWEST, le=FASTEST)] = 16_000
+    """Samples per second."""
+    hop: Annotated[int, Meta(ge=8, le=4096)] = 80
+    """Samples per frame."""
+
+    @property
+    def frame_s(self) -> float:
+        """Seconds per frame."""
+        return self.hop / self.rate
+
+
+@dataclass(frozen=True)
+class VoiceDescription:
+    """Content of model.json."""
+
+    sound: Sound
+    inventory: Inventory
+    prosody: ProsodySettings
+    synthesis: SynthesisSettings
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """How it was trained and what it measured on the test set."""
+
+
+class Voice:
+    """Both networks of a voice with what their inputs and outputs mean."""
+
+    def __init__(self, description: VoiceDescription) -> None:
+        self.description = description
+        self.sound, self.inventory = description.sound, description.inventory
+        phones = len(self.inventory.phones)
+        self.prosody = ProsodyNetwork(description.prosody, phones)
+        self.wavenet = WaveNet(description.synthesis, phones)
+        self.networks = nn.ModuleDict({"prosody": self.prosody, "wavenet": self.wavenet})
+
+    @torch.no_grad()
+    def predict(self, phones: Sequence[str], start_s: float = 0.0) -> list[TimedPhone]:
+        """Times and pitch of the phones of a sentence.
+
+        Raises:
+            InputError: ``unknown-phone``.
+        """
+        symbols = torch.from_numpy(self.inventory.symbols(phones))[None]
+        columns = self.prosody(symbols, torch.tensor([len(phones)]))[0].double().numpy()
+        durations = np.exp(self.inventory.duration.invert(columns[:, 0]))
+        frame_s = self.sound.frame_s
+        counts = np.maximum(1, np.round(durations.clip(SHORTEST_S, LONGEST_S) / frame_s))
+        ends = round(start_s / frame_s) + np.cumsum(counts)
+        pitch = np.exp(self.inventory.pitch.invert(columns[:, 2:]))
+        found = []
+        for place, phone in enumerate(phones):
+            start, end = ((ends[place] - step) * frame_s for step in (counts[place], 0))
+            voiced = columns[place, 1] > 0
+            values = pitch[place].round(2).tolist() if voiced else ()
+            found.append(TimedPhone(phone, round(start, 6), round(end, 6), tuple(values)))
+        return found
+
+    @torch.no_grad()
+    def conditioning(self, phones: Sequence[TimedPhone]) -> Array:
+        """What the WaveNet's layers add in each frame: float32 [frames, layers, 2r]."""
+        symbols, numbers = (torch.from_numpy(each)[None] for each in self.inventory.frames(phones))
+        found: Array = self.wavenet.conditioning(symbols, numbers)[0].numpy()
+        return found
+
+    def save(self, folder: Path) -> None:
+        """Write both files; model.json last, so that a folder with it is complete.
+
+        Raises:
+            HoldfastError: if they cannot be written.
+        """
+        from safetensors.torch import save
+
+        write_whole(folder / WEIGHTS, save(self.networks.state_dict()))
+        text = json.dumps(asdict(self.description), indent=1)
+        write_whole(folder / DESCRIPTION, text.encode() + b"\n")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Voice:
+        """Read a voice.
+
+        Raises:
+            InputError: ``not-found``; what `read_config` refuses; ``damaged`` if the weights cannot be
+                read or are of other sizes; ``not-finite``.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        folder = Path(folder)
+        description = read_config(
+            folder / DESCRIPTION, VoiceDescription, "the description of the voice"
+        )
+        voice = cls(description)
+        try:
+            voice.networks.load_state_dict(load_file(folder / WEIGHTS))
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise InputError(
+                "the weights cannot be read",
+                code="damaged",
+                path=folder / WEIGHTS,
+                found="; ".join(str(error).split("\n\t")[:2]),
+                expected=f"the weights of the networks in {DESCRIPTION}",
+                remedy="copy the whole folder again, or train again",
+            ) from error
+        for name, tensor in voice.networks.state_dict().items():
+            if not tensor.isfinite().all():
+                raise InputError(
+                    "weights that are not finite",
+                    code="not-finite",
+                    path=folder / WEIGHTS,
+                    place=name,
+                    remedy="copy the file again, or train with a lower learning rate",
+                )
+        return voice
+
+
+def compress(samples: Array) -> Array:
+    """Mu-law levels, uint8, of samples from -1 to 1 (ITU-T G.711's curve, mu = 255)."""
+    samples = np.clip(samples, -1, 1)
+    curve = np.sign(samples) * np.log1p(255 * np.abs(samples)) / np.log(256)
+    codes: Array = np.floor((curve + 1) / 2 * (LEVELS - 1) + 0.5).astype(np.uint8)
+    return codes
+
+
+def expand(codes: Array) -> Array:
+    """Samples, float32, of mu-law levels."""
+    curve = codes / ((LEVELS - 1) / 2) - 1
+    samples: Array = (np.sign(curve) * (256 ** np.abs(curve) - 1) / 255).astype(np.float32)
+    return samples
