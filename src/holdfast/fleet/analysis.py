@@ -15,6 +15,7 @@ from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import GPU_HOURS, Goodput, goodput
 from holdfast.fleet.node_ranking import Lemons, lemons, no_nodes
 from holdfast.fleet.outage_log import Outages, outages_of
+from holdfast.fleet.schema import Row
 from holdfast.fleet.state_mix import Status, status
 from holdfast.fleet.timeline import Trend, checks_introduced, failure_trend, rate_over_time
 
@@ -65,7 +66,7 @@ class Analysis:
             return None
 
     @cached_property
-    def over_time(self) -> tuple[list[dict[str, Any]], str]:
+    def over_time(self) -> tuple[list[Row], str]:
         """The failure rate by bin of time and cause; what a bin is."""
         return rate_over_time(self.log, self.min_gpus)
 
@@ -78,12 +79,12 @@ class Analysis:
         return failure_trend(over_time if told else [], unit)
 
     @cached_property
-    def introduced(self) -> list[dict[str, Any]]:
+    def introduced(self) -> list[Row]:
         """Checks that began during the log."""
         return checks_introduced(self.log)
 
     @cached_property
-    def new_checks(self) -> list[dict[str, Any]]:
+    def new_checks(self) -> list[Row]:
         """The `introduced` checks that began after the first bin of time: they can cause a step."""
         frame, _ = self.over_time
         first_end_s = min((row["end_s"] for row in frame), default=0.0)
@@ -195,7 +196,7 @@ class Analysis:
         return sorted(levers, key=lambda lever: -lever.ettr)
 
     @cached_property
-    def rejects(self) -> list[dict[str, Any]]:
+    def rejects(self) -> list[Row]:
         """Rejected records by reason: reason, n."""
         return self.log.rows(
             f"SELECT reason, count(*) AS n FROM {self.log.table('rejects')} "

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
-from holdfast.fleet.log import BY_NODE, FleetLog, bucket, once, open_log
+from holdfast.fleet.log import BY_NODE, AnyLog, FleetLog, bucket, once, open_log
 from holdfast.fleet.moments import iso, moment
-from holdfast.fleet.schema import NODE_FAILURES, NODE_LOST
+from holdfast.fleet.schema import NODE_FAILURES, NODE_LOST, Row
 from holdfast.fleet.taxonomy import MAINTENANCE, UNKNOWN
 from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted, duration
@@ -31,9 +31,7 @@ from holdfast.report import figures
 from holdfast.tables import literal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from holdfast.fleet.store import Store
+    pass
 
 UNATTRIBUTED = "unattributed"
 
@@ -66,7 +64,7 @@ class Attribution(Answer):
     job_id: str
     # In order: reuse (how often other jobs had the number before), attempt, state, nodes, start, end,
     # infrastructure, failed_nodes, causes (ranked)
-    attempts: list[dict[str, Any]]
+    attempts: list[Row]
     # End of the log: how far the bar of an attempt that still runs reaches
     end_s: float = field(default=0.0, repr=False)
 
@@ -187,7 +185,7 @@ ATTEMPTS = pa.schema(
 )
 
 
-def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
+def attribute(log: AnyLog, job_id: str) -> Attribution:
     """Explain the end of every attempt of a job.
 
     Args:

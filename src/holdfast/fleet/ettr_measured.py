@@ -12,17 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from holdfast.answer import Answer, Section, Table, Value
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
-from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.log import AnyLog, FleetLog, open_log
 from holdfast.fleet.productive_time import with_productive_time
-from holdfast.fleet.schema import schema
-from holdfast.fleet.store import Store
+from holdfast.fleet.schema import Row, schema
 from holdfast.fleet.wording import PAPER, table
 from holdfast.numbers import counted, duration, percent
 from holdfast.tables import literal
@@ -69,7 +66,7 @@ class MeasuredEttr(Answer):
             for size, row in rows
         ]
 
-    def largest(self) -> dict[str, Any] | None:
+    def largest(self) -> Row | None:
         """The row of the largest job size with enough runs for an interval, else of the largest."""
         rows = self.by_size.to_pylist()
         return ([row for row in rows if row["runs"] >= FEWEST_RUNS] or rows or [None])[-1]
@@ -119,7 +116,7 @@ class MeasuredEttr(Answer):
         )
 
 
-def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
+def measured_ettr(log: AnyLog) -> MeasuredEttr:
     """Measure the ETTR of the job runs that spent a day or more on their nodes.
 
     Only runs of the classes that wait least (highest priority) show what failures cost; the mean

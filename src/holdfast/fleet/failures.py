@@ -11,26 +11,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
+from holdfast.answer import Figure, Section, Table, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.failure_model import FailureModel, FloatArray, dispersion_test
-from holdfast.fleet.gaps import doubts, one_sided, why_blind
+from holdfast.fleet.gaps import Doubtful, one_sided, why_blind
 from holdfast.fleet.incidents import incidents
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
-from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
+from holdfast.fleet.log import DAY_S, SHORTEST_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.moments import minute
 from holdfast.fleet.node_time import node_time, threshold
 from holdfast.fleet.outage_log import outage_failures
-from holdfast.fleet.store import Store
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
 from holdfast.numbers import brief, counted, duration, number
 from holdfast.report.figures import lines
@@ -40,7 +39,7 @@ BEYOND = 32  # A projection reaches this many times the largest job
 
 
 @dataclass(frozen=True)
-class Mttf(Answer):
+class Mttf(Doubtful):
     """The failure model of a log."""
 
     model: FailureModel
@@ -49,7 +48,6 @@ class Mttf(Answer):
     project: tuple[int, ...]  # Job sizes (GPUs) to project to
     source: str  # "attempts" or "node_outages"
     failed_attempts: int  # That the counted failures ended
-    log: FleetLog = field(repr=False, compare=False)
     # False: nodes that never failed are not counted, so the rate is too high.
     nodes_known: bool = True
 
@@ -88,10 +86,6 @@ class Mttf(Answer):
                 "incidents / node-days, interval over clusters",
             )
         ]
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """What makes the rate doubtful."""
-        return list(doubts(self.log))
 
     def rate_text(self) -> str:
         """The rate as a finding begins: "Failure rate: 4.31 [3.2, 5.7] failures per ..."."""
@@ -233,7 +227,7 @@ def _size_table(by_size: FailureModel) -> Table:
 
 
 def mttf(
-    log: str | Path | Store | FleetLog,
+    log: AnyLog,
     *,
     min_gpus: int | None = None,
     project: Sequence[int] = (),
@@ -263,8 +257,8 @@ def mttf(
             tuple(project),
             "node_outages",
             len(log.rows(outage_failures(log))),
-            log,
             known,
+            log=log,
         )
     sizes = counts_by_size(log, above)
     usual = min_gpus is None and above == Assumptions.min_gpus
@@ -303,7 +297,7 @@ def mttf(
     model = FailureModel().fit(sum(columns[2]), sum(columns[3]), clusters(log, mine))
     model.fit_buckets(*columns)
     ended = sum(row["attempts"] for row in sizes)
-    return Mttf(model, above, log.gpus_per_node, tuple(project), "attempts", ended, log)
+    return Mttf(model, above, log.gpus_per_node, tuple(project), "attempts", ended, log=log)
 
 
 def _of_outages(log: FleetLog) -> FailureModel:
@@ -340,7 +334,7 @@ def clusters(log: FleetLog, where: str = "TRUE") -> FloatArray:
     return counts["n"].to_numpy().astype(np.float64)
 
 
-def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
+def counts_by_size(log: FleetLog, min_gpus: int) -> list[Row]:
     """Incidents and node-days by size of the largest job, of jobs above one (`node_time.threshold`).
 
     Returns:

@@ -15,9 +15,8 @@ from holdfast.fleet.attribution import clock_lag
 from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.failures import BEYOND, Mttf
 from holdfast.fleet.gaps import gap
-from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.log import AnyLog, open_log
 from holdfast.fleet.moments import iso, minute
-from holdfast.fleet.store import Store
 from holdfast.fleet.wording import (
     RATE_UNIT,
     brief_interval,
@@ -341,7 +340,7 @@ def _attempts(counts: dict[str, int]) -> str:
     )
 
 
-def report(log: str | Path | Store | FleetLog, *, html: str | Path | None = None) -> FleetReport:
+def report(log: AnyLog, *, html: str | Path | None = None) -> FleetReport:
     """Summarise a fleet's log, and write the page with every figure if asked.
 
     Args:

@@ -8,10 +8,11 @@ nothing about failures, and no answer may turn its silence into an all-clear.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.answer import Unknown
+from holdfast.answer import Answer, Unknown
 from holdfast.config import parse_config
 from holdfast.fleet.attribution import (
     blamed_nodes,
@@ -116,6 +117,17 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("no_nodes")
     if only_outages(log) and not all_nodes_known(log):
         yield gap("no_inventory")
+
+
+@dataclass(frozen=True)
+class Doubtful(Answer):
+    """An answer about the failures of a log."""
+
+    log: FleetLog = field(repr=False, compare=False, kw_only=True)
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What makes it doubtful."""
+        return list(doubts(self.log))
 
 
 def without_gpus(log: FleetLog) -> tuple[float, int]:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
-from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats import detect
@@ -22,6 +21,7 @@ from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
 from holdfast.fleet.ingest_zones import zones_to_read_in
 from holdfast.fleet.ingestion import files_under, source_entry, with_jobs, zone_of
+from holdfast.fleet.schema import Row
 from holdfast.fleet.store import MANIFEST, Store, existing_store, writing
 from holdfast.opening import first_bytes, is_compressed
 
@@ -153,9 +153,7 @@ class Follower:
                     self._done.pop(Path(entry["path"]), None)  # another file may tell: try again
             return store
 
-    def _commit(
-        self, old: Store | None, read: Sequence[tuple[dict[str, Any], Stage]], zone: str
-    ) -> Store:
+    def _commit(self, old: Store | None, read: Sequence[tuple[Row, Stage]], zone: str) -> Store:
         again = {entry["path"] for entry, _ in read}
         shifts = zones_to_read_in(old, [(entry["path"], stage) for entry, stage in read])
         for shift in shifts.values():
@@ -189,7 +187,7 @@ def _is_whole(path: Path) -> bool:
 
 def _staged(
     path: Path, kind: Format, stage: Stage, options: ReadOptions, known: Set[str], stated: bool
-) -> Iterator[tuple[dict[str, Any], Stage]]:
+) -> Iterator[tuple[Row, Stage]]:
     """The file's entry and rows, unless the store knows it."""
     # The settings of an `ingest` with the same options: a file that it read is known.
     settings = (str(options.timezone), options.cluster, None, None)
@@ -202,7 +200,7 @@ def _staged(
         yield {**source_entry(path, kind.name, key, stage), "watched": True}, stage
 
 
-def _entries(store: Store | None) -> list[dict[str, Any]]:
+def _entries(store: Store | None) -> list[Row]:
     return [] if store is None else [dict(entry) for entry in store.facts["sources"]]
 
 

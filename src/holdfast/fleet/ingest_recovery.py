@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from holdfast.fleet.ingest_staging import with_key
 from holdfast.fleet.node_names import own_names
-from holdfast.fleet.schema import ATTEMPTS, NODE_LOST
+from holdfast.fleet.schema import ATTEMPTS, NODE_LOST, Row
 
-Row = dict[str, Any]
 Submission = tuple[str | None, int | None, int | None]  # Cluster, number of the job, time
 
 _SLACK_S = 2  # an outage is noted a moment after the restart that it causes

@@ -6,7 +6,6 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.answer import Answer, Finding, Section, Unknown
@@ -19,7 +18,7 @@ from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
 from holdfast.fleet.ingest_zones import zones_to_read_in
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.moments import iso_time
-from holdfast.fleet.schema import TABLES
+from holdfast.fleet.schema import TABLES, Row
 from holdfast.fleet.store import Store, writing
 from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted
@@ -56,7 +55,7 @@ class IngestResult(Answer):
     # First and last time of an attempt (without any: of an outage or event), ISO 8601 in UTC
     time_range: tuple[str, str] | None
     # Every source of the store: path, format, rows, steps, rejected
-    sources: list[dict[str, Any]] = field(default_factory=list)
+    sources: list[Row] = field(default_factory=list)
     # Sources of this call that the store had already
     already_known: list[str] = field(default_factory=list)
     # Files in the given folders that are in no known format
@@ -355,7 +354,7 @@ def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
     )
 
 
-def source_entry(path: Path, format_name: str, key: str, stage: Stage) -> dict[str, Any]:
+def source_entry(path: Path, format_name: str, key: str, stage: Stage) -> Row:
     """What `store.json` says of a source."""
     return {
         "path": str(path),

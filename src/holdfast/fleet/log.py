@@ -20,7 +20,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
 from holdfast.fleet.node_names import own_names
-from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER, TABLES
+from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER, TABLES, Row
 from holdfast.fleet.store import Store
 from holdfast.tables import DEFAULT_ENGINE, connect, literal
 
@@ -261,9 +261,9 @@ class FleetLog:
         """The rows of a query, or of a table by its name."""
         return self.engine.arrow(query if " " in query else f"SELECT * FROM {query}")
 
-    def rows(self, query: str) -> list[dict[str, Any]]:
+    def rows(self, query: str) -> list[Row]:
         """The rows of a (small) query or table as plain values; nulls are None."""
-        return cast("list[dict[str, Any]]", self.arrow(query).to_pylist())
+        return cast("list[Row]", self.arrow(query).to_pylist())
 
     def value(self, query: str) -> Any:
         """The only value of a query of one row and column; several questions ask the same."""
@@ -306,12 +306,12 @@ class FleetLog:
         )
 
     @property
-    def cut_off(self) -> list[dict[str, Any]]:
+    def cut_off(self) -> list[Row]:
         """Those of `late_ends` of whose log the first part is missing."""
         return [row for row in self.late_ends if not row["at_once"]]
 
     @cached_property
-    def late_ends(self) -> list[dict[str, Any]]:
+    def late_ends(self) -> list[Row]:
         """Clusters whose first end is later than chance: own, first_s, running, longest_s, at_once.
 
         `sacct -S` lists what was running at a time with its real, earlier start, but not what had
@@ -480,7 +480,7 @@ class FleetLog:
         )
 
     @cached_property
-    def _endless(self) -> list[dict[str, Any]]:
+    def _endless(self) -> list[Row]:
         """Failed attempts of which the log does not say how long they ran: state, runtime_s, n."""
         return self.rows(
             f"""SELECT state, start_s + runtime_s - start_s AS runtime_s, count(*) AS n
@@ -591,6 +591,9 @@ class FleetLog:
         )
 
 
+AnyLog = str | Path | Store | FleetLog  # What every analysis takes, see `open_log`
+
+
 def once(compute: Computed) -> Computed:
     """Decorate what is computed of a log: once for the same arguments, as long as the log is open."""
 
@@ -614,7 +617,7 @@ def bucket(time_s: str, width_s: float) -> str:
 
 
 def open_log(
-    store: str | Path | Store | FleetLog,
+    store: AnyLog,
     *,
     assumptions: Assumptions | None = None,
     since: str | None = None,

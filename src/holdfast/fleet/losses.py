@@ -9,23 +9,22 @@ In a log without GPUs nodes take their place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Figure, Section, Unknown, Value
+from holdfast.answer import Figure, Section, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
-from holdfast.fleet.gaps import doubts, one_sided, unplaced, why_blind
+from holdfast.fleet.gaps import Doubtful, one_sided, unplaced, why_blind
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
-from holdfast.fleet.log import HOUR_S, FleetLog, open_log
+from holdfast.fleet.log import HOUR_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.preemption import preemption_section, preemptions
 from holdfast.fleet.productive_time import lost_s
-from holdfast.fleet.store import Store
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import MOST_ROWS, PAPER, how, table
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import figures
@@ -44,7 +43,7 @@ ORDER_COLUMNS = " ".join(LOSSES)
 
 
 @dataclass(frozen=True)
-class Goodput(Answer):
+class Goodput(Doubtful):
     """What failures cost, in GPU-hours; in node-hours (`unit`) where the log has no GPUs."""
 
     total_hours: float  # Hours of all attempts in the window
@@ -65,7 +64,6 @@ class Goodput(Answer):
     crash_loops: pa.Table
     # key (of the attempt), gpu_hours: what each attempt lost, those that lost nothing left out
     by_attempt: pa.Table
-    log: FleetLog = field(repr=False, compare=False)
 
     @property
     def lost_hours(self) -> float:
@@ -103,7 +101,7 @@ class Goodput(Answer):
         return {**every, **said}
 
     @cached_property
-    def without_gpus(self) -> dict[str, Any]:
+    def without_gpus(self) -> Row:
         """Failures without GPUs beside some with GPUs: attempts, node_hours (that they lost)."""
         failures, _ = losses(self.log)
         where = f"coalesce(gpus, 0) = 0 AND {self.unit == GPU_HOURS}"
@@ -111,10 +109,6 @@ class Goodput(Answer):
         sums = f"count(*) AS attempts, coalesce(sum({lost}), 0) AS node_hours"
         [row] = self.log.rows(f"SELECT {sums} FROM {failures} WHERE {where}")
         return row
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """What makes the losses doubtful."""
-        return list(doubts(self.log))
 
     def values(self) -> Sequence[Value]:
         """Hours and the shares that were lost; shares compare over windows of different length."""
@@ -320,7 +314,7 @@ class Goodput(Answer):
             tables,
         )
 
-    def _figure(self, rows: Sequence[dict[str, Any]], name: str, title: str) -> list[Figure]:
+    def _figure(self, rows: Sequence[Row], name: str, title: str) -> list[Figure]:
         """Hours lost in each row, two orders; none without a loss."""
         if not sum(row[order] for row in rows for order in LOSSES):
             return []
@@ -351,7 +345,7 @@ class Goodput(Answer):
         return {name: {"unit": self._unit} for name in LOSSES}
 
 
-def goodput(log: str | Path | Store | FleetLog) -> Goodput:
+def goodput(log: AnyLog) -> Goodput:
     """Count the GPU-hours that failures cost.
 
     Args:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.answer import Answer, Finding, Section, Table, Unknown, Value
+from holdfast.answer import Finding, Section, Table, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
-from holdfast.fleet.gaps import doubts, nameless_failures, one_sided, why_blind
+from holdfast.fleet.gaps import Doubtful, nameless_failures, one_sided, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
-from holdfast.fleet.log import DAY_S, FleetLog, open_log
+from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
-from holdfast.fleet.store import Store
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
 from holdfast.numbers import brief, counted, duration, number, percent
 
@@ -28,11 +27,10 @@ GIVEN = ("node_days", "failures", "known_failures", "jobs")
 
 
 @dataclass(frozen=True)
-class Lemons(Answer):
+class Lemons(Doubtful):
     """The nodes of a log, ranked, with the evidence on each."""
 
     detector: LemonDetector  # Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more
-    log: FleetLog = field(repr=False, compare=False)
     # False: nodes that never failed are not in a log of node failures, nor stated.
     nodes_known: bool = True
 
@@ -57,7 +55,7 @@ class Lemons(Answer):
         return {**found, "one_job": self.one_job, "verdict": self.verdict}
 
     @cached_property
-    def one_job(self) -> list[dict[str, Any]]:
+    def one_job(self) -> list[Row]:
         """Nodes that one job alone blames, again and again: node, job_id, attempts, most first.
 
         The job may be the reason: none of them is in `lemons`.
@@ -106,10 +104,6 @@ class Lemons(Answer):
     def values(self) -> Sequence[Value]:
         """How many nodes fail more than their exposure explains."""
         return [Value("lemon_nodes", len(self.lemons), "nodes", better="lower")]
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """What makes the ranking doubtful."""
-        return list(doubts(self.log))
 
     def findings(self) -> Sequence[Finding]:
         """The nodes to pull, and those that meet the rule on seven signals."""
@@ -173,7 +167,7 @@ class Lemons(Answer):
             )
         return "Pull no node: none is to blame for more than one failure."
 
-    def _evidence(self, row: dict[str, Any]) -> str:
+    def _evidence(self, row: Row) -> str:
         ends = ("", "_low", "_high")
         times, low, high = (number(row[f"shrunk_rate{end}"] / row["usual_rate"], 1) for end in ends)
         kinds = self.nodes["usual_rate"].unique()
@@ -199,7 +193,7 @@ class Lemons(Answer):
         )
 
 
-def _blame(row: dict[str, Any]) -> str:
+def _blame(row: Row) -> str:
     """Failures to blame on a node: a fraction where nothing tells which of several nodes failed."""
     failures = round(float(row["failures"]), 1)
     whole = failures.is_integer()
@@ -208,10 +202,10 @@ def _blame(row: dict[str, Any]) -> str:
 
 def no_nodes(log: FleetLog) -> Lemons:
     """The ranking of a log that does not tell how often the nodes of its attempts fail: empty."""
-    return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log)
+    return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log=log)
 
 
-def lemons(log: str | Path | Store | FleetLog) -> Lemons:
+def lemons(log: AnyLog) -> Lemons:
     """Rank the nodes by failure rate and name those that are not bad by chance.
 
     Args:
@@ -234,7 +228,7 @@ def lemons(log: str | Path | Store | FleetLog) -> Lemons:
         detector.fit(names, *columns, window_days=window_days)
         named = pa.array([row["node"] for row in nodes if row["node"]], pa.string())
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
-        return Lemons(detector, log, outage_log.all_nodes_known(log))
+        return Lemons(detector, outage_log.all_nodes_known(log), log=log)
     if not log.nodes_known:
         raise InputError(
             "the nodes of jobs are not in the log: which of them fail is unknown",
@@ -256,4 +250,4 @@ def lemons(log: str | Path | Store | FleetLog) -> Lemons:
         p_values_without=found.p_values_without,
         window_days=window_days,
     )
-    return Lemons(detector, log)
+    return Lemons(detector, log=log)

@@ -10,6 +10,7 @@ from holdfast.answer import Section, Table
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import minute
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import MOST_ROWS, table
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.tables import literal
@@ -22,7 +23,7 @@ class Outages:
     """The failures of a node-failure log."""
 
     log: FleetLog
-    rows: list[dict[str, Any]]  # Of `outage_failures`, earliest first
+    rows: list[Row]  # Of `outage_failures`, earliest first
     nodes: int  # Nodes that the log, an inventory or `ingest --nodes` tell
 
     def section(self) -> Section:
@@ -142,7 +143,7 @@ def all_nodes_known(log: FleetLog) -> bool:
     return bool(log.count("nodes") or log.store.facts.get("node_total"))
 
 
-def outage_exposure(log: FleetLog, counted: str) -> list[dict[str, Any]]:
+def outage_exposure(log: FleetLog, counted: str) -> list[Row]:
     """Every node of the log and the time that it was up: node, failures, node_days.
 
     Args:

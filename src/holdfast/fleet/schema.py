@@ -7,7 +7,11 @@ is still running) is null, never zero.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
+
+Row = dict[str, Any]  # A row of a table, or what becomes one, as plain values; null is None
 
 STORE_VERSION = 4
 TEXTS = "list<string>"

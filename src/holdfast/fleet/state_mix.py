@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from holdfast.answer import Answer, Section, Value
-from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.log import AnyLog, open_log
 from holdfast.fleet.schema import NODE_FAILURES
-from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import brief, counted, percent
 
@@ -79,7 +77,7 @@ class Status(Answer):
         return [Section("status", "How do attempts end?", sentence, [], tables)]
 
 
-def status(log: str | Path | Store | FleetLog) -> Status:
+def status(log: AnyLog) -> Status:
     """The share of each state among attempts and among their GPU and node time.
 
     Every record of the log counts once, also those that never started (PENDING): they have no time.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
@@ -33,6 +33,7 @@ from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import moment
 from holdfast.fleet.node_time import ANY_SIZE, node_time, threshold
 from holdfast.fleet.outage_log import known_nodes, only_outages
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import RATE_UNIT, probability, table
 from holdfast.numbers import counted, percent
 from holdfast.plain import plain
@@ -82,7 +83,7 @@ def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
     return [first + i * width for i in range(int((end_s - first) // width) + 2)], name
 
 
-def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], str]:
+def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[Row], str]:
     """Incidents and node-days per bin of time and cause, of attempts above a size.
 
     Args:
@@ -120,7 +121,7 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
     return rows, unit
 
 
-def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
+def checks_introduced(log: FleetLog) -> list[Row]:
     """Checks that began during the log: check, first_s, events; the earliest first.
 
     With n events, all in the last part of length 1 - x of the log, the probability that none fell
@@ -133,14 +134,14 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
     )
     span = max(log.end_s - log.begin_s, 1.0)
 
-    def is_new(row: dict[str, Any]) -> bool:
+    def is_new(row: Row) -> bool:
         silent = min(max((row["first_s"] - log.begin_s) / span, 0.0), 1.0)
         return bool(silent > 0 and (1.0 - silent) ** (row["events"] - 1) <= INTRODUCED_P)
 
     return [row for row in seen if is_new(row)]
 
 
-def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
+def failure_trend(over_time: Sequence[Row], unit: str) -> Trend:
     """The change of the rate from bin to bin of `rate_over_time`: of clusters, which are independent."""
     counts = {}
     node_days = {}
@@ -180,9 +181,9 @@ def _signed(change: float) -> str:
 
 def section(
     sentence: str,
-    over_time: Sequence[Mapping[str, Any]],
+    over_time: Sequence[Row],
     unit: str,
-    introduced: Sequence[Mapping[str, Any]],
+    introduced: Sequence[Row],
     how: How,
 ) -> Section:
     """Does the failure rate drift?
@@ -207,9 +208,7 @@ def section(
     return Section("rate", "Does the failure rate drift?", sentence, drawn, [rows], how)
 
 
-def rate_figure(
-    over_time: Sequence[Mapping[str, Any]], unit: str, introduced: Sequence[Mapping[str, Any]]
-) -> Figure | None:
+def rate_figure(over_time: Sequence[Row], unit: str, introduced: Sequence[Row]) -> Figure | None:
     """Failures per exposure in each bin of time: of every cause, and of all with the interval.
 
     None without a failure.
@@ -256,7 +255,7 @@ def rate_figure(
     return replace(figure, caption="Failure rate by cause, with the 95 % interval of the total")
 
 
-def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _cause_legend(over_time: Sequence[Row]) -> dict[str, str]:
     """A colour for all and for each of the most frequent causes; the rest share one."""
     totals = Counter()
     for row in over_time:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.answer import ColumnFormat, How, Table
 from holdfast.config import parse_config
 from holdfast.fleet.moments import with_times
+from holdfast.fleet.schema import Row
 from holdfast.numbers import brief, counted, duration
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ METHODS = parse_config(Path(__file__).with_name("methods.toml"), "the methods of
 
 
 def table(
-    data: pa.Table | Sequence[Mapping[str, Any]],
+    data: pa.Table | Sequence[Row],
     columns: str,
     caption: str = "",
     empty: str = Table.empty,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from holdfast.answer import Page, Section
 from holdfast.errors import InputError
@@ -17,6 +16,7 @@ from holdfast.fleet.attribution import (
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import losses
+from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import COLUMNS, RATE_UNIT, brief_interval, probability, table
 from holdfast.numbers import brief, counted, number
 from holdfast.tables import literal
@@ -53,7 +53,7 @@ def node(analysis: Analysis, node: str) -> Page | None:
     return Page(title=node, inputs=_facts(inventory), sections=sections)
 
 
-def _facts(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def _facts(rows: list[Row]) -> list[tuple[str, str]]:
     if not rows:
         return [("Inventory", "not in it: seen in the health log only")]
     row = rows[0]
@@ -72,7 +72,7 @@ def _known(facts: dict[str, str]) -> list[tuple[str, str]]:
     return [(label, text) for label, text in facts.items() if text]
 
 
-def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Section:
+def _score_section(analysis: Analysis, row: Row, rank: int) -> Section:
     found = analysis.lemons
     node = row["node"]
     detector = found.detector

@@ -209,8 +209,7 @@ def clean(
         rows = tables[name].filter(bad).to_pylist()
         raw = [{k: v for k, v in row.items() if v not in (None, "", [])} for row in rows]
         rejects = Rejects(str(source))
-        texts = pa.array(map(json.dumps, raw), pa.string())
-        rejects.add_all(reasons.filter(bad), flat(line).filter(bad), texts)
+        rejects.add_all(reasons.filter(bad), flat(line).filter(bad), map(json.dumps, raw))
         before = kept.get("rejects", REJECTS.empty_table())
         kept["rejects"] = pa.concat_tables([before, rejects.table()]).sort_by("line")
     return kept

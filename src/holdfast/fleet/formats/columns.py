@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.fleet.schema import Row
+
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 Bits: TypeAlias = npt.NDArray[np.uint64]
 
@@ -82,13 +84,13 @@ def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def rows_table(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
     """A table in `schema` from rows of plain values; columns that no row has are null or empty."""
     there = [field for field in schema if any(field.name in row for row in rows)]
     columns = {
         field.name: values_of([row.get(field.name) for row in rows], field.type) for field in there
     }
-    return table_of(schema, columns, len(rows))
+    return table_of(schema, columns)
 
 
 def replaced(table: pa.Table, name: str, values: Column) -> pa.Table:
@@ -162,8 +164,7 @@ def _mix(
 
 def table_of(
     schema: pa.Schema,
-    columns: Mapping[str, Column | npt.NDArray[Any] | Sequence[Any]],
-    length: int,
+    columns: Mapping[str, Column | npt.NDArray[Any] | Sequence[Any] | int],
     *,
     codes: bool = False,
 ) -> pa.Table:
@@ -171,13 +172,18 @@ def table_of(
 
     Args:
         schema: of the table.
-        columns: of one length, by name: columns, or what `pa.array` makes one of.
-        length: rows.
+        columns: by name: columns of one length, what `pa.array` makes one of, or the text or number that
+            all rows have.
         codes: strings other than identities are coded.
     """
+    several = {k: whole(each) for k, each in columns.items() if not isinstance(each, str | int)}
+    length = max(map(len, several.values()), default=0)
+    every = {
+        k: pa.repeat(each, length) for k, each in columns.items() if k not in several
+    } | several
     arrays = [
-        _fitted(whole(columns[field.name]), field.type, codes)
-        if field.name in columns
+        _fitted(every[field.name], field.type, codes)
+        if field.name in every
         else _absent(field, length)
         for field in schema
     ]

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.columns import Column, by_distinct, coded, flat, recoded, values_of
+from holdfast.fleet.formats.columns import Column, by_distinct, coded, flat, recoded
 
 STRANGE = "outcome "  # What a source notes of outcomes that are no known word begins so
 MOST_STRANGE = 5
@@ -213,18 +213,12 @@ def state_of(text: str) -> str | None:
 
 
 def parse_exit_code(values: Column) -> tuple[pa.Array, pa.Array]:
-    """``1:15`` as two int32 columns, exit code and signal; null where the text has another form."""
+    """``1:15`` as two int64 columns, exit code and signal; null where the text has another form."""
     texts = coded(values)
-    parts = [_exit_parts(text) for text in texts.dictionary.to_pylist()]
-    code, signal = (values_of([pair[n] for pair in parts], pa.int32()) for n in (0, 1))
-    return code.take(texts.indices), signal.take(texts.indices)
-
-
-def _exit_parts(text: str) -> tuple[int | None, int | None]:
-    code, _, signal = text.partition(":")
-    if code.isascii() and code.isdigit() and signal.isascii() and signal.isdigit():
-        return int(code), int(signal)
-    return None, None
+    parts = pc.extract_regex(texts.dictionary, r"^(?P<code>[0-9]+):(?P<signal>[0-9]+)$")
+    numbers = (parse_integer(pc.struct_field(parts, part)) for part in ("code", "signal"))
+    code, signal = (each.take(texts.indices) for each in numbers)
+    return code, signal
 
 
 def parse_gpus(values: Column) -> pa.Array:

@@ -10,23 +10,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.fields import BLANKS, gpus_of
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.formats.source import Rejects, read_text
-from holdfast.fleet.schema import NODES
-
-_Node = dict[str, Any]
+from holdfast.fleet.schema import NODES, Row
 
 
 def _read(
-    nodes: Callable[[str, Rejects], Iterator[_Node]], path: Path, options: ReadOptions
+    nodes: Callable[[str, Rejects], Iterator[Row]], path: Path, options: ReadOptions
 ) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    rows: dict[str, _Node] = {}
+    rows: dict[str, Row] = {}
     for each in nodes(read_text(path), rejects):
         known = rows.setdefault(each["node"], {"inferred": False})
         known |= {name: value for name, value in each.items() if known.get(name) in (None, "")}
@@ -56,7 +53,7 @@ def _sniff_scontrol(head: bytes, path: Path) -> bool:
     return head.lstrip().startswith(b"NodeName=") and b"State=" in head
 
 
-def _scontrol_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
+def _scontrol_nodes(text: str, rejects: Rejects) -> Iterator[Row]:
     line = 1
     for block in re.split(r"(?m)^(?=NodeName=)", text):
         first, line = line, line + block.count("\n")
@@ -106,7 +103,7 @@ def _header(lines: list[str]) -> tuple[list[str], str | None, int]:
     return [], None, 0
 
 
-def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
+def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[Row]:
     lines = text.splitlines()
     names, delimiter, above = _header(lines)
     for number, line in enumerate(lines[above:], above + 1):

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.formats.source import Block, Records, Rejects, blocks
+from holdfast.fleet.schema import Row
 
-Unwrap = Callable[[Any], Iterator[dict[str, Any]]]
+Unwrap = Callable[[Any], Iterator[Row]]
 _LOOK = 20  # Lines that tell the format
 _ANYTHING = msgspec.json.Decoder()
 
@@ -50,7 +51,7 @@ def _filled(block: Block) -> tuple[pa.Array, pa.Array]:
 
 def json_objects(
     texts: pa.Array, lines: pa.Array, rejects: Rejects, unwrap: Unwrap | None = None
-) -> Iterator[tuple[dict[str, Any], int, str]]:
+) -> Iterator[tuple[Row, int, str]]:
     """The objects on lines, one by one, with line and text of each."""
     for text, line in zip(texts.to_pylist(), lines.to_pylist(), strict=True):
         try:
@@ -64,7 +65,7 @@ def json_objects(
             yield from zip(rows, [line] * len(rows), own, strict=True)
 
 
-def first_objects(head: bytes) -> list[dict[str, object]]:
+def first_objects(head: bytes) -> list[Row]:
     """The JSON objects on the first lines, as far as they are complete; [] if a line is none."""
     found = []
     lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip()]
@@ -85,7 +86,7 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
 
 
-def flatten(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(value: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The pairs of nested objects, keys joined by dots (``metadata.name``)."""
     for key, item in value.items():
         if isinstance(item, dict):
@@ -94,13 +95,13 @@ def flatten(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield prefix + key, item
 
 
-def _itself(value: Any) -> Iterator[dict[str, Any]]:
+def _itself(value: Any) -> Iterator[Row]:
     if not isinstance(value, dict):
         raise TypeError("not a JSON object")
     yield value
 
 
-def _columns(rows: list[dict[str, Any]]) -> pa.Table:
+def _columns(rows: list[Row]) -> pa.Table:
     """A column per key, of numbers or strings; of JSON text where the rows differ."""
     keys = set().union(*rows)
     if not keys:

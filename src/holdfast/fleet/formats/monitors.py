@@ -15,7 +15,7 @@ from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.json_lines import filled_lines, flatten, json_objects
 from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.formats.tabular import read_json, shipped
-from holdfast.fleet.schema import HEALTH, NODES
+from holdfast.fleet.schema import HEALTH, NODES, Row
 from holdfast.opening import open_source
 
 # --- facebookresearch/gcm --------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def _sniff_gcm(head: bytes, path: Path) -> bool:
     return False
 
 
-def _gcm_records(value: Any) -> Iterator[dict[str, Any]]:
+def _gcm_records(value: Any) -> Iterator[Row]:
     """The records of one line: a list of them, one, or an OTLP export of many."""
     if isinstance(value, list):
         for item in value:
@@ -103,7 +103,7 @@ def _sniff_nvsentinel(head: bytes, path: Path) -> bool:
     return b"com.nvidia.nvsentinel.health" in head
 
 
-def _nvsentinel_event(value: Any) -> Iterator[dict[str, Any]]:
+def _nvsentinel_event(value: Any) -> Iterator[Row]:
     data = value["data"]
     event = data["healthEvent"]
     check = str(event["checkName"])
@@ -151,8 +151,6 @@ _ERROR_CODE = re.compile(r"ErrorCode:(\w+)")  # as NVSentinel writes it into a c
 # What a field of another type than Kubernetes writes can raise
 _DAMAGED = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
 
-Object = dict[str, Any]
-
 
 def _sniff_kubernetes(head: bytes, path: Path) -> bool:
     return (
@@ -167,11 +165,11 @@ class _Cluster:
     """The nodes, and what is wrong with them."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Object] = {}
+        self.nodes: dict[str, Row] = {}
         # By node, check and time: a watch repeats a node's conditions.
-        self.health: dict[tuple[object, ...], Object] = {}
+        self.health: dict[tuple[object, ...], Row] = {}
 
-    def add(self, item: Object) -> str | None:
+    def add(self, item: Row) -> str | None:
         """Take one object in; the reason if it cannot be used."""
         kind = item.get("kind")
         meta = item.get("metadata")
@@ -183,7 +181,7 @@ class _Cluster:
             return self._add_node(item)
         return "neither a node nor an event"
 
-    def _add_node(self, node: Object) -> str | None:
+    def _add_node(self, node: Row) -> str | None:
         name = node["metadata"]["name"]
         status = node.get("status") or {}
         capacity = status.get("capacity") or {}
@@ -211,7 +209,7 @@ class _Cluster:
             )
         return None
 
-    def _add_event(self, event: Object) -> str | None:
+    def _add_event(self, event: Row) -> str | None:
         about = event.get("involvedObject") or event.get("regarding") or {}
         kind = str(event.get("type"))
         reason = str(event.get("reason", ""))
@@ -254,7 +252,7 @@ def _seconds(text: object) -> float | None:
     return stamp.timestamp() if stamp.tzinfo else None
 
 
-def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[Object, int, str]]:
+def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[Row, int, str]]:
     """Every object with its line and text; all of one list stand on line 1."""
     with open_source(path) as file:
         first = file.readline()
@@ -274,7 +272,7 @@ def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[Object, int, str]]:
         yield from json_objects(texts, lines, rejects, _items)
 
 
-def _items(value: Any) -> Iterator[Object]:
+def _items(value: Any) -> Iterator[Row]:
     """The objects of a line: of a list, of a watch event, or itself."""
     value = value["object"] if isinstance(value.get("object"), dict) else value
     yield from value.get("items") or [value]

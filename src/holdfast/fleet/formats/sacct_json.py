@@ -25,6 +25,7 @@ from holdfast.fleet.formats.fields import state_of
 from holdfast.fleet.formats.sacct_repair import LINE_BREAK
 from holdfast.fleet.formats.sacct_text import converted
 from holdfast.fleet.formats.source import Rejects
+from holdfast.fleet.schema import Row
 from holdfast.opening import open_source, unreadable
 
 JOBS_PER_BATCH = 4_000
@@ -34,8 +35,6 @@ _SLURMDBD = re.compile(
 )
 
 UNSET = {2**bits - less for bits in (32, 64) for less in (1, 2)}  # INFINITE, NO_VAL of slurm.h
-
-Row = dict[str, Any]
 
 
 def sniff(head: bytes, _: Path) -> bool:

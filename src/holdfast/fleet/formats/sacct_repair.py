@@ -57,6 +57,8 @@ _PATTERNS = {
     **dict.fromkeys(TIMES, (_TIME, True)),
     **dict.fromkeys(_INTEGERS, (_INTEGER, True)),
     **dict.fromkeys(_WORDS, (_WORD, True)),
+    **dict.fromkeys(("JobID", "JobIDRaw"), (_JOB_ID, False)),
+    "": (re.compile(""), False),  # after the trailing delimiter of `sacct --parsable`
     "NodeList": (_HOSTS, True),
     **dict.fromkeys(("ExitCode", "DerivedExitCode"), (_EXIT_CODE, False)),
     **dict.fromkeys(("AllocTRES", "ReqTRES"), (_TRES, False)),
@@ -67,15 +69,11 @@ def validator(column: str) -> Callable[[str], bool]:
     """A test of what a column without free text may hold."""
     if column == "State":
         return lambda text: "\n" not in text and state_of(text) is not None
-    if column == "":  # after the trailing delimiter of `sacct --parsable`
-        return lambda text: text == ""
     if column in _DURATIONS:
         return lambda text: (
             "\n" not in text
             and (text in BLANKS or text == "INVALID" or duration_s(text) is not None)
         )
-    if column in ("JobID", "JobIDRaw"):
-        return lambda text: _JOB_ID.match(text) is not None and not text.endswith("\n")
     other = (_TRES if column.startswith("TRESUsage") else _LINE, False)
     pattern, or_blank = _PATTERNS.get(column, other)
     return lambda text: (or_blank and text in BLANKS) or pattern.fullmatch(text) is not None

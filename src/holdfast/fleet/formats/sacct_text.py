@@ -335,7 +335,7 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
     columns |= dict(zip(("exit_code", "exit_signal"), codes.get("ExitCode", ()), strict=False))
     columns |= {"state": state, "out_of_memory": oom, "sigterm": sigterm}
     early = _early_steps(columns, steps_owned, jobs, owner)
-    attempts = table_of(ATTEMPTS, columns, len(raw), codes=True)
+    attempts = table_of(ATTEMPTS, columns, codes=True)
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
     facts = {"local_times": sum(are_local(raw[name]) for name in times)}
@@ -541,7 +541,7 @@ def _early_steps(
         for name in STEPS.names
         if name in columns
     }
-    return table_of(STEPS, picked, int(chosen.sum()))
+    return table_of(STEPS, picked)
 
 
 # --- The format ----------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def _events(lines: pa.Array, numbers: pa.Array, options: ReadOptions, rejects: R
         reasons = pc.if_else(
             pc.or_(pc.is_null(times), pc.is_null(job)), f"not a whole line of {event}", None
         )
-        rejects.add_all(reasons, places, chosen)
+        rejects.add_all(reasons, places, chosen.to_pylist())
         columns = {
             "time_s": times,
             "event": pa.array([event] * len(chosen), pa.string()),
@@ -104,7 +104,7 @@ def _events(lines: pa.Array, numbers: pa.Array, options: ReadOptions, rejects: R
         }
         if "(?P<node>" in pattern:
             columns["node"] = _group(parts, "node")
-        table = table_of(CONTROLLER_EVENTS, columns, len(chosen))
+        table = table_of(CONTROLLER_EVENTS, columns)
         tables.append(table.filter(pc.is_null(reasons)))
     return pa.concat_tables(tables).sort_by("time_s")
 

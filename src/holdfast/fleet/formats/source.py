@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,7 +129,7 @@ class Rejects:
         """
         self.rows.append((line, reason, raw[:RAW_CHARACTERS]))
 
-    def add_all(self, reasons: pa.Array, lines: pa.Array, raw: pa.Array) -> None:
+    def add_all(self, reasons: pa.Array, lines: pa.Array, raw: Iterable[str]) -> None:
         """Set aside every record that has a reason.
 
         Args:
@@ -137,10 +137,9 @@ class Rejects:
             lines: the line of each, shape ``[n]``.
             raw: the text of each, shape ``[n]``.
         """
-        bad = pc.is_valid(reasons)
-        if pc.any(bad).as_py():
-            chosen = (array.filter(bad).to_pylist() for array in (lines, reasons, raw))
-            for line, reason, text in zip(*chosen, strict=True):
+        each = (lines.to_pylist(), reasons.to_pylist(), raw)
+        for line, reason, text in zip(*each, strict=True):
+            if reason is not None:
                 self.add(line, reason, text)
 
     def table(self) -> pa.Table:

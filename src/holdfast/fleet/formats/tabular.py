@@ -301,10 +301,8 @@ def _batches(
         local = layout.time.zone is None and _are_local(piece.columns, layout)
         table, reasons, ours_at_all, noted = _convert(piece.columns, layout, options)
         bad = pc.is_valid(reasons)
-        if pc.any(bad, min_count=0).as_py():
-            lines = piece.lines.filter(bad)
-            why = reasons.filter(bad)
-            rejects.add_all(why, lines, pa.array(piece.raw(bad), pa.string()))
+        if pc.any(bad).as_py():
+            rejects.add_all(reasons.filter(bad), piece.lines.filter(bad), piece.raw(bad))
         good = pc.and_(pc.invert(bad), ours_at_all)
         yield Batch(
             {layout.table: table.filter(good), "rejects": rejects.table()},
@@ -402,9 +400,9 @@ def _convert(
     noted = {}
     if layout.table == "attempts":
         _derive(ours)
-        ours.setdefault("cluster", pa.repeat(options.cluster, len(piece)))
+        ours.setdefault("cluster", options.cluster)
     elif layout.table == "node_outages":
-        ours.setdefault("state", pa.repeat("FAILURE", len(piece)))
+        ours.setdefault("state", "FAILURE")
     elif layout.table == "health":
         ours["severity"] = severities(theirs.get("severity", nothing))
         ours["result"] = results(theirs.get("result", nothing))
@@ -415,7 +413,7 @@ def _convert(
     if layout.skip_without is not None:
         ours_at_all = pc.not_equal(ours[layout.skip_without], "")
         reasons = pc.if_else(ours_at_all, reasons, None)
-    return table_of(schema, ours, len(piece)), reasons, ours_at_all, noted
+    return table_of(schema, ours), reasons, ours_at_all, noted
 
 
 def _translated(values: Mapping[str, str], text: str) -> str:

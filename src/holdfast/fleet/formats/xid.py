@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.source import Rejects, blocks
-from holdfast.fleet.schema import HEALTH
+from holdfast.fleet.schema import HEALTH, Row
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _XID = re.compile(r"NVRM: (?P<said>Xid \((?:PCI:)?[0-9a-fA-F:.]+\): (?P<xid>\d{1,5})\b.*)")
@@ -54,9 +54,7 @@ _YEAR_GUESSED = (
 HALF_A_YEAR_S = 183 * 86_400
 
 
-def _event(
-    line: str, path: Path, zone: tzinfo, latest: datetime, guessed: set[str]
-) -> dict[str, object]:
+def _event(line: str, path: Path, zone: tzinfo, latest: datetime, guessed: set[str]) -> Row:
     """The event of one line with an XID; what had to be guessed goes to `guessed`.
 
     Raises:

@@ -12,6 +12,7 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.node_ranking import Lemons as LemonRanking
+from holdfast.fleet.schema import Row
 from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
@@ -95,7 +96,7 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     return tuple(components)
 
 
-def _signs(log: FleetLog) -> dict[str, dict[str, Any]]:
+def _signs(log: FleetLog) -> dict[str, Row]:
     """Likeliest cause -> the check that most often shows it, and its XID."""
     rows = log.rows(
         f"""SELECT label, "check", coalesce(xid, 0) AS xid FROM {attribution.classified_health(log)}
@@ -185,7 +186,7 @@ def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
     return OutageTimes(Repair(*fast, *slow), long_ones, len(decided))
 
 
-def _outages(log: FleetLog) -> list[dict[str, Any]]:
+def _outages(log: FleetLog) -> list[Row]:
     """Outages of the window but for maintenance: drained, over, lasted_s."""
     return log.rows(
         f"""SELECT coalesce(upper(state) LIKE '%DRAIN%', FALSE) AS drained,

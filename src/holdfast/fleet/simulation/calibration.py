@@ -17,14 +17,13 @@ from typing import Any
 from holdfast.answer import Answer, Finding, Section, Value
 from holdfast.errors import InputError
 from holdfast.files import write_whole
-from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.log import AnyLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.simulation.calibrated_failures import detection, failures, outage_times
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
 from holdfast.fleet.simulation.calibrated_workload import cohort, workload
 from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, rounded, wrapped
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
-from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import counted, duration
 
@@ -111,7 +110,7 @@ class Calibration(Answer):
 
 
 def calibrate(
-    log: str | Path | Store | FleetLog,
+    log: AnyLog,
     *,
     name: str = "calibrated",
 ) -> Calibration:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS
-from holdfast.fleet.schema import schema
+from holdfast.fleet.schema import Row, schema
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.hazards import lemon_factors
 from holdfast.fleet.simulation.log_tables import SEVERITIES, failure_texts, job_ids
@@ -99,7 +99,7 @@ def _rate(run: Run, node_days: Array, chosen: Array) -> float | None:
     return float(run.attempts.expected_failures[chosen].sum()) / exposure if exposure else None
 
 
-def _failures(run: Run) -> list[dict[str, Any]]:
+def _failures(run: Run) -> list[Row]:
     """Every failure, also those of idle nodes, and the attempts that it ended."""
     f = run.failures
     names = run.scenario.node_names

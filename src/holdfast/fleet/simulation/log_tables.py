@@ -130,7 +130,7 @@ def _attempts(
     table = table_of(
         ATTEMPTS,
         {
-            "cluster": pa.repeat(scenario.name, len(job)),
+            "cluster": scenario.name,
             "job_id": ids,
             "job_id_raw": job + 1,
             "attempt": a.attempt,
@@ -138,8 +138,8 @@ def _attempts(
             "restarts": a.attempt - 1,
             "name": pc.binary_join_element_wise("job", ids, "-"),
             "user": logins,
-            "account": pa.repeat(ACCOUNT, len(job)),
-            "partition": pa.repeat(PARTITION, len(job)),
+            "account": ACCOUNT,
+            "partition": PARTITION,
             "qos": picked(classes, jobs.qos[job]),
             "work_dir": pc.binary_join_element_wise("/home", logins, "/"),
             "priority": priorities[jobs.qos[job]],
@@ -160,7 +160,6 @@ def _attempts(
             "nodes": node_lists(run, rows),
             "gpus": a.gpus,
         },
-        len(job),
     )
     return with_key(with_ran(table))
 
@@ -184,14 +183,14 @@ def node_table(run: Run) -> pa.Table:
     left = set(range(len(names))) - {names.index(name) for name in scenario.cluster.without}
     order = sorted(left, key=names.__getitem__)
     columns = {
-        "cluster": pa.repeat(scenario.name, len(order)),
+        "cluster": scenario.name,
         "node": [names[node] for node in order],
-        "gpus": pa.repeat(size, len(order)),
+        "gpus": size,
         "state": [states[node] for node in order],
         "reason": [reasons[node] for node in order],
-        "inferred": pa.repeat(False, len(order)),
+        "inferred": False,
     }
-    return table_of(NODES, columns, len(order))
+    return table_of(NODES, columns)
 
 
 def failure_texts(run: Run, field: str) -> list[str]:
@@ -249,7 +248,7 @@ def health_table(run: Run) -> pa.Table:
     seen = [TICKET if t else checks[row] for row, t in zip(rows, ticket, strict=True)]
     columns = {
         "time_s": run.scenario.begin_s + f.detected_ms[rows] / 1000,
-        "cluster": pa.repeat(run.scenario.name, len(rows)),
+        "cluster": run.scenario.name,
         "node": picked(run.scenario.node_names, f.node[rows]),
         "check": seen,
         "severity": picked(SEVERITIES, severity),
@@ -257,7 +256,7 @@ def health_table(run: Run) -> pa.Table:
         "message": [components[row] for row in rows],
         "xid": pa.array(xid, mask=ticket | (xid == 0)),
     }
-    return _distinct(table_of(HEALTH, columns, len(rows)), "health")
+    return _distinct(table_of(HEALTH, columns), "health")
 
 
 def outage_table(run: Run) -> pa.Table:
@@ -269,14 +268,14 @@ def outage_table(run: Run) -> pa.Table:
     rows = rows[np.lexsort((rows, begin_ms[rows]))]
     reasons = _reasons(run)
     columns = {
-        "cluster": pa.repeat(run.scenario.name, len(rows)),
+        "cluster": run.scenario.name,
         "node": picked(run.scenario.node_names, f.node[rows]),
         "start_s": epoch_s(run, begin_ms[rows]),
         "end_s": epoch_s(run, _repaired_ms(run)[rows]),
         "state": picked(["DOWN", "DRAIN"], drained[rows].astype("i4")),
         "reason": [reasons[row] for row in rows],
     }
-    return _distinct(table_of(NODE_OUTAGES, columns, len(rows)), "node_outages")
+    return _distinct(table_of(NODE_OUTAGES, columns), "node_outages")
 
 
 def _distinct(table: pa.Table, name: str) -> pa.Table:
@@ -294,7 +293,7 @@ def qos_table(run: Run) -> pa.Table:
     columns = {
         "qos": [each.name for each in classes],
         "priority": [each.priority for each in classes],
-        "grace_s": pa.repeat(on * int(scheduler.grace_s), len(classes)),
+        "grace_s": on * int(scheduler.grace_s),
         "preempts": pa.array(lower, pa.list_(pa.string())),
     }
-    return table_of(QOS, columns, len(classes))
+    return table_of(QOS, columns)

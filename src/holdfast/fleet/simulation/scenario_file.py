@@ -170,7 +170,10 @@ def check(made: Scenario) -> None:
         raise wrong(key, found, expected)
 
 
-def _conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
+Conflicts = Iterator[tuple[str, object, str]]
+
+
+def _conflicts(made: Scenario) -> Conflicts:
     """(key, what stands there, what should) of values that are wrong beside others."""
     cluster = made.cluster
     repair = made.repair
@@ -195,7 +198,7 @@ def _conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
     yield from _failure_conflicts(made)
 
 
-def _workload_conflicts(made: Scenario, classes: list[str]) -> Iterator[tuple[str, object, str]]:
+def _workload_conflicts(made: Scenario, classes: list[str]) -> Conflicts:
     workload = made.workload
     per_node = made.cluster.gpus_per_node
     for name, count in (("hour_weights", 24), ("day_weights", 7)):
@@ -220,7 +223,7 @@ def _workload_conflicts(made: Scenario, classes: list[str]) -> Iterator[tuple[st
             yield f"{key}.qos", dict(size.qos), "shares that are not all zero"
 
 
-def _failure_conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
+def _failure_conflicts(made: Scenario) -> Conflicts:
     failures, lemons, nodes = made.failures, made.failures.lemons, made.cluster.nodes
     if lemons.count > nodes:
         yield "failures.lemons.count", lemons.count, f"at most {nodes}, the nodes"

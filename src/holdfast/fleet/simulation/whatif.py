@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from holdfast.answer import Answer, Figure, Finding, How, Section, Table, Unknown, Value
+from holdfast.fleet.schema import Row
 from holdfast.fleet.simulation.changes import paths_of
 from holdfast.fleet.simulation.outcomes import LOSSES, Scope, metric, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
@@ -65,7 +65,7 @@ class WhatIf(Answer):
     # Paths of the baseline that the log does not tell and nobody said.
     assumed: frozenset[str] = frozenset()
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def to_dict(self) -> list[Row]:
         """A row for each change and metric."""
         return [{**vars(each), "ci95": list(each.ci95)} for each in self.differences]
 
