@@ -99,6 +99,23 @@ CASES = {
         8.0,
         ("killed", False, 1),
     ),
+    "its own pipe broke, another was killed at once": (
+        signs(
+            ("exception", "BrokenPipeError: [Errno 32] Broken pipe", 12.0),
+            ("none", "", 11.95),
+            ("exception", CLOSED, 12.1),
+        ),
+        0.2,
+        ("exception", False, 0),
+    ),
+    "its own store is gone": (
+        signs(
+            ("exception", "ConnectionRefusedError: [Errno 111] Connection refused", 12.0),
+            ("exception", CLOSED, 12.1),
+        ),
+        0.2,
+        ("exception", False, 0),
+    ),
     "lost each other": (
         signs(("exception", CLOSED, 12.0), ("exception", CLOSED, 12.0)),
         0.2,

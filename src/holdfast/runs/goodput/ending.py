@@ -26,6 +26,8 @@ KINDS: dict[Kind, str] = {
     "running": "still runs",
 }
 
+_OF_TORCH = ("RuntimeError:", "Dist", "Rendezvous", "torch.distributed.")
+"""Exceptions of process groups. A `BrokenPipeError` is of a file, a store or a worker of the rank's own."""
 _BROKEN_OFF = re.compile(
     "closed by|closed connection|reset by|refused|broken ?pipe|likely closed|0 bytes|EOFError|"
     "remote process exited",
@@ -52,7 +54,8 @@ class LastSigns:
     @property
     def follows(self) -> bool:
         """Its exception says that other ranks were lost or did not come: theirs is the cause."""
-        found = load().rule_of(self.detail) if self.end == "exception" else None
+        said = self.end == "exception" and self.detail.startswith(_OF_TORCH)
+        found = load().rule_of(self.detail) if said else None
         return found is not None and found.kind == "cascade"
 
 
