@@ -144,25 +144,28 @@ def unlike_clusters(log: FleetLog) -> dict[str, float]:
     """Failures per 1,000 node-days of each cluster, where they are not alike; empty where they may be."""
     if not log.several_clusters:
         return {}
-    counts = log.rows(
-        f"""SELECT coalesce(cluster, '') AS name, count(DISTINCT incident) AS failures,
-            (SELECT sum(exposed_s * node_count) FROM {log.executions} AS own
-             WHERE coalesce(own.cluster, '') = coalesce(ran.cluster, '')
-                AND coalesce(own.gpus, 0) > {threshold(log, 0)}) / {DAY_S} AS days
-        FROM {log.executions} AS ran LEFT JOIN {ended_attempts(log)} AS ended USING (key)
-        WHERE coalesce(gpus, 0) > {threshold(log, 0)} GROUP BY cluster ORDER BY name"""
+    ran = f"WHERE coalesce(gpus, 0) > {threshold(log, 0)} GROUP BY 1"
+    failed = f"{log.executions} AS failed JOIN {ended_attempts(log)} AS ended USING (key)"
+    failures, days = (
+        {row["name"]: row["n"] or 0 for row in log.rows(query)}
+        for query in (
+            f"SELECT coalesce(cluster, '') AS name, count(DISTINCT incident) AS n FROM {failed} {ran}",
+            f"""SELECT coalesce(cluster, '') AS name, sum(exposed_s * node_count) / {DAY_S} AS n
+            FROM {log.executions} AS executions {ran}
+            HAVING sum(exposed_s * node_count) > 0 ORDER BY name""",
+        )
     )
     from scipy.stats import binomtest
 
-    days, failures = (sum(row[name] or 0 for row in counts) for name in ("days", "failures"))
+    total, total_days = sum(failures.get(name, 0) for name in days), sum(days.values())
     tests = [
-        binomtest(row["failures"], failures, row["days"] / days).pvalue * len(counts)
-        for row in counts
-        if failures and row["days"]
+        binomtest(failures.get(name, 0), total, own / total_days).pvalue * len(days)
+        for name, own in days.items()
+        if total
     ]
     if min(tests, default=1) > ALIKE:
         return {}
-    return {row["name"]: 1000 * row["failures"] / row["days"] for row in counts if row["days"]}
+    return {name: 1000 * failures.get(name, 0) / own for name, own in days.items()}
 
 
 def constant_checks(log: FleetLog) -> list[str]:
