@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from msgspec import Meta
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
-from holdfast.progress import track
-from holdfast.speech.recognize.network import Count, Positive
+from holdfast.speech.recognize.network import Positive
 from holdfast.speech.recognize.scoring import edit_distance
-from holdfast.speech.recognize.trainer import DivergedError
+from holdfast.speech.recognize.trainer import (
+    ORDER,
+    STATE,
+    Above,
+    Trainer,
+    TrainingSettings,
+    threads,
+)
 from holdfast.speech.speak.dictionary import PHONES, Dictionary, Phones, part_of, plain_phone
 from holdfast.speech.speak.g2p import BEAM, LETTERS, MARK, LettersToPhones
 
@@ -29,23 +37,25 @@ _IGNORED = -100
 
 
 @dataclass(frozen=True)
-class PhonemizerSettings:
+class PhonemizerSettings(TrainingSettings):
     """How the network is trained."""
 
-    units: Positive = 256
-    """Units of the decoder; the encoder has half of them in each direction."""
-    embedding: Positive = 48
-    """Values per letter and per phone."""
     epochs: Positive = 15
     """Passes over the training words."""
     batch: Positive = 128
     """Largest number of pronunciations per step."""
-    learning_rate: Annotated[float, Meta(gt=0, lt=1)] = 3e-3
-    """Largest; it rises for the first tenth of the steps and falls to nothing."""
+    learning_rate: Above = 3e-3
+    """Of the first epoch."""
+    anneal: Annotated[float, Meta(ge=1, le=10)] = 1.25
+    """The learning rate is divided by this after each epoch."""
+    largest_norm: Above = 1.0
+    """Gradients with a larger norm are scaled down to it."""
+    units: Positive = 256
+    """Units of the decoder; the encoder has half of them in each direction."""
+    embedding: Positive = 48
+    """Values per letter and per phone."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.2
     """Share of the units of each layer that a step leaves out."""
-    seed: Count = 0
-    """Random seed (same seed, same result)."""
 
 
 class Network(nn.Module):
@@ -100,22 +110,25 @@ def train_phonemizer(
     dictionary: str | Path,
     output: str | Path,
     settings: PhonemizerSettings = PhonemizerSettings(),
+    resume: bool = False,
 ) -> PhonemizerScore:
     """Train a model for `phonemes`: the words of the dictionary, and a network for all others.
 
-    Words of the letters a to z and the apostrophe are split by word: a tenth are tested on, 2 % validate.
+    Words of the letters a to z and the apostrophe are split by word: a tenth are tested on.
 
     Args:
         dictionary: in the format of CMUdict; it becomes part of the model as it is.
         output: folder of the model.
         settings: size and training of the network.
+        resume: continue a run that was interrupted, or that shall have more epochs.
 
     Raises:
-        InputError: what `Dictionary` refuses; ``output-exists``; ``no-data`` without test words.
+        InputError: what `Dictionary` refuses; ``output-exists``; ``no-data`` without test words;
+            ``conflict`` if another run is resumed.
         HoldfastError: ``diverged`` if the loss is not finite.
     """
     output = Path(output)
-    if (output / "model.json").exists():
+    if not resume and any((output / name).exists() for name in (STATE, "model.json")):
         raise InputError("the folder has a model", code="output-exists", path=output)
     words = Dictionary(dictionary).words()
     parts: dict[str, dict[str, list[Phones]]] = defaultdict(dict)
@@ -125,8 +138,13 @@ def train_phonemizer(
     if not parts["train"] or not parts["test"]:
         raise InputError("too few words to train and test on", code="no-data", path=dictionary)
     torch.manual_seed(settings.seed)
-    network = Network(settings)
-    history = _fit(network, _examples(parts["train"]), _examples(parts["validation"]), settings)
+    network, examples = Network(settings), _examples(parts["train"])
+    content = json.dumps([asdict(replace(settings, epochs=1)), examples])
+    plan = hashlib.sha256(content.encode()).hexdigest()
+    output.mkdir(parents=True, exist_ok=True)
+    trainer = PhonemizerTrainer(network, settings, examples, output / STATE, plan)
+    with threads(settings.threads):
+        trainer.run()
     # Half precision: half the size, and the score is that of the numbers written.
     weights = {
         name: each.detach().half().contiguous() for name, each in network.state_dict().items()
@@ -135,11 +153,10 @@ def train_phonemizer(
     result = score_words(model, parts["test"])
     from safetensors.torch import save
 
-    output.mkdir(parents=True, exist_ok=True)
     write_whole(output / "dictionary", read_whole(dictionary, "a pronouncing dictionary"))
     write_whole(output / "weights.safetensors", save(weights))
     about: dict[str, Any] = {"kind": "phonemizer", "settings": asdict(settings)}
-    about |= {"score": asdict(result), "history": history}
+    about |= {"score": asdict(result), "history": trainer.history}
     write_whole(output / "model.json", json.dumps(about, indent=1).encode() + b"\n")
     return result
 
@@ -166,8 +183,11 @@ def _plain(phones: Phones) -> Phones:
     return tuple(map(plain_phone, phones))
 
 
-def _examples(words: Mapping[str, Sequence[Phones]]) -> list[tuple[list[int], list[int]]]:
-    """Letters and phones of each pronunciation, as indices."""
+Example = tuple[list[int], list[int]]
+"""Letters and phones of a pronunciation, as indices."""
+
+
+def _examples(words: Mapping[str, Sequence[Phones]]) -> list[Example]:
     index = {phone: place for place, phone in enumerate(PHONES, MARK + 1)}
     return [
         ([LETTERS.index(letter) for letter in word], [index[phone] for phone in phones])
@@ -176,66 +196,49 @@ def _examples(words: Mapping[str, Sequence[Phones]]) -> list[tuple[list[int], li
     ]
 
 
-def _fit(
-    network: Network,
-    train: Sequence[tuple[list[int], list[int]]],
-    validation: Sequence[tuple[list[int], list[int]]],
-    settings: PhonemizerSettings,
-) -> list[dict[str, float]]:
-    """Train; one row per epoch: losses per phone."""
-    rng = np.random.default_rng(settings.seed)
-    steps = settings.epochs * len(_batches(train, settings.batch, rng))
-    optimizer = torch.optim.Adam(network.parameters(), settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, settings.learning_rate, steps, pct_start=0.1
-    )
-    history: list[dict[str, float]] = []
-    with track("training", settings.epochs, "epochs") as tracker:
-        for epoch in range(1, settings.epochs + 1):
-            network.train()
-            losses = []
-            for step, batch in enumerate(_batches(train, settings.batch, rng), 1):
-                optimizer.zero_grad(set_to_none=True)
-                loss = _loss(network, batch)
-                loss.backward()  # type: ignore[no-untyped-call]
-                if not bool(loss.isfinite()):
-                    raise DivergedError(epoch, step)
-                nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                losses.append(float(loss.detach()))
-            network.eval()
-            with torch.no_grad():
-                checks = [float(_loss(network, each)) for each in _batches(validation, 512, rng)]
-            row = {"epoch": epoch, "loss": float(np.mean(losses))}
-            if checks:
-                row["validation_loss"] = float(np.mean(checks))
-            history.append(row)
-            tracker.describe(f"epoch {epoch}, loss {row['loss']:.3f}")
-            tracker.advance(1)
-    return history
+class PhonemizerTrainer(Trainer):
+    """A run of the network.
 
+    Args:
+        network: is trained.
+        settings: how.
+        examples: the pronunciations.
+        path: file of the checkpoint.
+        plan: hash of all that determines the run.
+    """
 
-def _batches(
-    examples: Sequence[tuple[list[int], list[int]]], size: int, rng: np.random.Generator
-) -> list[list[tuple[list[int], list[int]]]]:
-    """Batches of words of one length in random order: the encoder then needs no padding."""
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for place in rng.permutation(len(examples)):
-        by_length[len(examples[place][0])].append(place)
-    batches = [
-        [examples[place] for place in places[begin : begin + size]]
-        for places in by_length.values()
-        for begin in range(0, len(places), size)
-    ]
-    return [batches[place] for place in rng.permutation(len(batches))]
+    def __init__(
+        self,
+        network: Network,
+        settings: PhonemizerSettings,
+        examples: Sequence[Example],
+        path: Path,
+        plan: str,
+    ) -> None:
+        super().__init__(network, settings, path, plan)
+        self.examples = examples
 
+    def lengths(self, epoch: int) -> NDArray[np.float64]:
+        """Letters of each example."""
+        return np.array([len(letters) for letters, _ in self.examples], np.float64)
 
-def _loss(network: Network, batch: Iterable[tuple[list[int], list[int]]]) -> Tensor:
-    """Cross entropy per phone, the end of the word among them."""
-    letters, phones = zip(*batch, strict=True)
-    longest = max(map(len, phones)) + 1
-    before: Any = [[MARK, *each, *[MARK] * (longest - 1 - len(each))] for each in phones]
-    after: Any = [[*each, MARK, *[_IGNORED] * (longest - 1 - len(each))] for each in phones]
-    logits = network(torch.tensor(letters), torch.tensor(before))
-    return functional.cross_entropy(logits.flatten(0, 1), torch.tensor(after).flatten())
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Words of one length, in random order: the encoder then needs no padding."""
+        rng = np.random.default_rng([self.settings.seed, ORDER, epoch])
+        lengths, size, batches = self.lengths(epoch), self.settings.batch, []
+        for length in np.unique(lengths):
+            places = rng.permutation(np.flatnonzero(lengths == length)).tolist()
+            batches += [places[begin : begin + size] for begin in range(0, len(places), size)]
+        return [batches[place] for place in rng.permutation(len(batches))]
+
+    def loss(self, places: Sequence[int], epoch: int) -> Tensor:
+        """Cross entropy per phone, the end of the word among them."""
+        # What dropout leaves out is the same in a resumed run.
+        torch.manual_seed(hash((self.settings.seed, epoch, self.step)))
+        letters, phones = zip(*(self.examples[place] for place in places), strict=True)
+        longest = max(map(len, phones)) + 1
+        before: Any = [[MARK, *each, *[MARK] * (longest - 1 - len(each))] for each in phones]
+        after: Any = [[*each, MARK, *[_IGNORED] * (longest - 1 - len(each))] for each in phones]
+        logits = self.network(torch.tensor(letters), torch.tensor(before))
+        mean = functional.cross_entropy(logits.flatten(0, 1), torch.tensor(after).flatten())
+        return mean * len(places)
