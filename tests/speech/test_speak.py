@@ -15,7 +15,7 @@ import torch
 
 from holdfast.errors import InputError
 from holdfast.speech.speak import TimedPhone, Voice, speak, synthesis, track_pitch, train_voice
-from holdfast.speech.speak.network import QRNN, ProsodySettings, SynthesisSettings
+from holdfast.speech.speak.network import ProsodySettings, SynthesisSettings
 from holdfast.speech.speak.prosody import Inventory, Scale, measured_pitch
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Sound, VoiceDescription, compress, expand
@@ -90,23 +90,6 @@ def test_levels() -> None:
     assert (np.abs(expand(compress(x)) - x) <= 0.0225 * np.abs(x) + 1e-4).all()
 
 
-def test_qrnn_is_its_recurrence() -> None:
-    torch.manual_seed(0)
-    layer, x = QRNN(3, 2), torch.randn(1, 5, 3)
-    expected = np.zeros((5, 4))
-    for direction, order in enumerate((range(5), range(4, -1, -1))):
-        cell, before = np.zeros(2), np.zeros(3)
-        for t in order:
-            now = x[0, t].numpy()
-            z, f, o = np.split(
-                np.concatenate([before, now]) @ layer.weight[direction].detach().numpy(), 3
-            )
-            f, o = 1 / (1 + np.exp(-f)), 1 / (1 + np.exp(-o))
-            cell, before = f * cell + (1 - f) * np.tanh(z), now
-            expected[t, 2 * direction : 2 * direction + 2] = o * cell
-    assert np.abs(layer(x)[0].detach().numpy() - expected).max() < 1e-6
-
-
 # --- SSML ----------------------------------------------------------------------------------------
 
 
@@ -151,16 +134,16 @@ def test_ssml_that_cannot_be_spoken(inside: str, expected: tuple[str, str]) -> N
 def words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every word is HH AH0, without a model of phonemes."""
 
-    def pronounced(text: str, model: Any) -> SimpleNamespace:
+    def pronounced(text: str) -> list[SimpleNamespace]:
         found = []
         for each in text.replace(".", " . ").split():
             pause = each == "."
             phones = ("SIL",) if pause else ("HH", "AH0")
             source = "pause" if pause else "dictionary"
             found.append(SimpleNamespace(text=each, phones=phones, source=source))
-        return SimpleNamespace(words=found)
+        return found
 
-    monkeypatch.setattr(synthesis, "pronounce", pronounced)
+    monkeypatch.setattr(synthesis, "Phonemizer", lambda model: pronounced)
 
 
 @pytest.mark.usefixtures("words")

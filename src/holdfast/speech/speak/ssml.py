@@ -6,16 +6,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from holdfast.errors import InputError
 
-# What the labels mean (SSML leaves it to the engine).
-_RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
-_PITCHES = {"x-low": 0.7, "low": 0.85, "medium": 1.0, "default": 1.0, "high": 1.2, "x-high": 1.4}
-_VOLUMES = {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0}
-_VOLUMES |= {"loud": 1.5, "x-loud": 2.0}
-_BREAKS = {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.7, "x-strong": 1.2}
 _KNOWN = {
     "speak": {"version", "lang", "schemaLocation"},
     "p": {"lang"},
@@ -23,14 +18,43 @@ _KNOWN = {
     "prosody": {"rate", "pitch", "volume"},
     "break": {"time", "strength"},
 }
-# What a number with each unit means.
-_Units = Mapping[str, Callable[[float], float]]
-_RATE_UNITS: _Units = {"": lambda x: x, "%": lambda x: x / 100}
-_PITCH_UNITS: _Units = {"%": lambda x: 1 + x / 100, "st": lambda x: 2 ** min(x / 12, 9)}
-_VOLUME_UNITS: _Units = {"dB": lambda x: 10 ** min(x / 20, 9)}
-_TIME_UNITS: _Units = {"s": lambda x: x, "ms": lambda x: x / 1000}
-_LONGEST_BREAK_S = 60.0
 _DEEPEST = 50
+
+
+class _Quantity(NamedTuple):
+    """Values of an attribute, as a factor or in seconds."""
+
+    labels: Mapping[str, float]
+    """Their meaning is left to the engine by SSML."""
+    units: Mapping[str, Callable[[float], float]]
+    """What a number with each unit means."""
+    limits: tuple[float, float]
+
+
+_QUANTITIES = {
+    "rate": _Quantity(
+        {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5},
+        {"": lambda x: x, "%": lambda x: x / 100},
+        (0.2, 5),
+    ),
+    "pitch": _Quantity(
+        {"x-low": 0.7, "low": 0.85, "medium": 1.0, "default": 1.0, "high": 1.2, "x-high": 1.4},
+        {"%": lambda x: 1 + x / 100, "st": lambda x: 2 ** min(x / 12, 9)},
+        (0.25, 4),
+    ),
+    "volume": _Quantity(
+        {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0}
+        | {"loud": 1.5, "x-loud": 2.0},
+        {"dB": lambda x: 10 ** min(x / 20, 9)},
+        (0, 10),
+    ),
+    "strength": _Quantity(
+        {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.7, "x-strong": 1.2},
+        {},
+        (0, 10),
+    ),
+    "time": _Quantity({}, {"s": lambda x: x, "ms": lambda x: x / 1000}, (0, 60)),
+}
 
 
 @dataclass(frozen=True)
@@ -104,10 +128,15 @@ def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -
             expected=", ".join(sorted(_KNOWN[name])),
         )
     if name == "break":
-        yield Span("", manner, _pause(values, path))
+        key = "time" if "time" in values else "strength"
+        yield Span("", manner, _value(key, values.get(key, "medium"), path))
         return
     if name == "prosody":
-        manner = _changed(manner, values, path)
+        # Changes multiply those of the elements around.
+        rate, pitch, gain = (
+            _value(key, values.get(key, "default"), path) for key in ("rate", "pitch", "volume")
+        )
+        manner = Manner(manner.rate * rate, manner.pitch * pitch, manner.gain * gain)
     if element.text and element.text.strip():
         yield Span(element.text, manner)
     for child in element:
@@ -115,46 +144,23 @@ def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -
         if child.tail and child.tail.strip():
             yield Span(child.tail, manner)
     if name in ("p", "s"):
-        yield Span("", manner, _BREAKS["strong" if name == "p" else "medium"])
+        yield Span("", manner, _value("strength", "strong" if name == "p" else "medium", path))
 
 
-def _changed(manner: Manner, values: Mapping[str, str], path: str) -> Manner:
-    """The manner inside a prosody element; changes multiply."""
-    rate = _factor(values, "rate", _RATES, _RATE_UNITS, path, (0.2, 5))
-    pitch = _factor(values, "pitch", _PITCHES, _PITCH_UNITS, path, (0.25, 4))
-    gain = _factor(values, "volume", _VOLUMES, _VOLUME_UNITS, path, (0, 10))
-    return Manner(manner.rate * rate, manner.pitch * pitch, manner.gain * gain)
-
-
-def _pause(values: Mapping[str, str], path: str) -> float:
-    if "time" in values:
-        return _factor(values, "time", {}, _TIME_UNITS, path, (0, _LONGEST_BREAK_S))
-    return _factor({"strength": "medium", **values}, "strength", _BREAKS, {}, path, (0, 10))
-
-
-def _factor(
-    values: Mapping[str, str],
-    key: str,
-    labels: Mapping[str, float],
-    units: _Units,
-    path: str,
-    limits: tuple[float, float],
-) -> float:
-    """The value of an attribute, a label or a number with its unit; 1 without it."""
-    written = values.get(key)
-    if written is None:
-        return 1.0
+def _value(key: str, written: str, path: str) -> float:
+    """What a label, or a number with its unit, means."""
+    labels, units, (least, most) = _QUANTITIES[key]
     matched = re.fullmatch(r"([+-]?\d{1,6}(?:\.\d{1,6})?)(\D*)", written)
     value = labels.get(written, math.nan)
     if matched and matched[2] in units:
         value = units[matched[2]](float(matched[1]))
-    if not limits[0] <= value <= limits[1]:
+    if not least <= value <= most:
         listed = [*labels, *(f"a number with {unit or 'no unit'}" for unit in units)]
         raise InputError(
             f"invalid {key}",
             code="invalid-value",
             place=f"{path}@{key}",
             found=written,
-            expected=f"{', '.join(listed)}; a factor or seconds from {limits[0]:g} to {limits[1]:g}",
+            expected=f"{', '.join(listed)}; a factor or seconds from {least:g} to {most:g}",
         )
     return value

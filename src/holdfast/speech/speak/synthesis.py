@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import wave
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from holdfast.answer import Answer, Section, Value
+from holdfast.answer import Answer, Section
 from holdfast.config import read_config
 from holdfast.errors import HoldfastError, InputError
 from holdfast.numbers import brief, counted
+from holdfast.plain import plain
 from holdfast.speech.speak.generation import Generator, Precision
-from holdfast.speech.speak.pronunciation import phonemes as pronounce
+from holdfast.speech.speak.pronunciation import Phonemizer
 from holdfast.speech.speak.prosody import SILENCE, TimedPhone
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Voice, expand
@@ -49,24 +50,12 @@ class Speech(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """``{"seconds", "real_time_factor", "phones"}``; ``gain`` only where it is not 1."""
-        rows = []
-        for each in self.phones:
-            row: dict[str, Any] = {
-                "phone": each.phone,
-                "start_s": each.start_s,
-                "end_s": each.end_s,
-            }
-            row["f0_hz"] = list(each.f0_hz)
-            rows.append(row if each.gain == 1 else {**row, "gain": each.gain})
-        return {
-            "seconds": self.seconds,
-            "real_time_factor": self.real_time_factor,
-            "phones": rows,
-        }
-
-    def values(self) -> Sequence[Value]:
-        """What two voices are compared by."""
-        return [Value("real_time_factor", self.real_time_factor, better="lower")]
+        phones = plain(self.phones)
+        for row in phones:
+            if row["gain"] == 1:
+                del row["gain"]
+        numbers = {"seconds": self.seconds, "real_time_factor": self.real_time_factor}
+        return {**numbers, "phones": phones}
 
     def written(self) -> dict[str, Path]:
         """The sound."""
@@ -134,12 +123,12 @@ def speak(
     rng = np.random.default_rng(seed)
     spoken, samples, cpu = [], 0, 0.0
     generator.compile()
-    with _opened(output, voice.sound.rate) as sink:
+    with _opened(output, voice.sound.rate) as append:
         for phrase in chain([first], pieces):
             begin = time.process_time()
             sound = synthesize(voice, generator, phrase, rng)
             cpu += time.process_time() - begin
-            sink.write(sound)
+            append(np.rint(sound.clip(-1, 1) * 32767).astype("<i2").tobytes())
             samples += len(sound)
             spoken += phrase
     seconds = samples / voice.sound.rate
@@ -173,14 +162,14 @@ def timed_phones(
         names = [phone for phone, _, _ in sentence]
         lead = int(end_s > 0 and names[0] != SILENCE)
         predicted = voice.predict([SILENCE] * lead + names)[lead:]
-        for plain, (_, manner, pause_s) in zip(predicted, sentence, strict=True):
-            duration = (plain.end_s - plain.start_s) / manner.rate
+        for own, (_, manner, pause_s) in zip(predicted, sentence, strict=True):
+            duration = (own.end_s - own.start_s) / manner.rate
             if pause_s:
                 duration = pause_s
             frames = max(1, round(duration / voice.sound.frame_s))
             start_s, end_s = end_s, round(end_s + frames * voice.sound.frame_s, 6)
-            pitch = tuple(round(each * manner.pitch, 2) for each in plain.f0_hz)
-            yield TimedPhone(plain.phone, start_s, end_s, pitch, round(manner.gain, 4))
+            pitch = tuple(round(each * manner.pitch, 2) for each in own.f0_hz)
+            yield TimedPhone(own.phone, start_s, end_s, pitch, round(manner.gain, 4))
 
 
 _Spoken = tuple[str, Manner, float]
@@ -190,7 +179,7 @@ _Spoken = tuple[str, Manner, float]
 def _sentences(text: str, phonemes: str | Path | None) -> Iterator[list[_Spoken]]:
     """Phones of each sentence; the first begins with a pause."""
     current: list[_Spoken] = [(SILENCE, Manner(), 0.0)]
-    words = False
+    words, pronounce = False, Phonemizer(phonemes)
     for span in spans(text):
         if not span.text:
             # A break behind a pause replaces it.
@@ -198,7 +187,7 @@ def _sentences(text: str, phonemes: str | Path | None) -> Iterator[list[_Spoken]
                 current.pop()
             current.append((SILENCE, span.manner, max(span.pause_s, 1e-3)))
             continue
-        for word in pronounce(span.text, phonemes).words:
+        for word in pronounce(span.text):
             words = words or word.source != "pause"
             current += [(phone, span.manner, 0.0) for phone in word.phones]
             ends = word.source == "pause" and word.text[-1:] in _SENTENCE_ENDS
@@ -261,35 +250,17 @@ def _edited(
     return phones
 
 
-class _Sink:
-    """16-bit samples into a file or pipe; a WAV header, where there is one, is right after every write."""
-
-    def __init__(self, file: BinaryIO, rate: int, header: bool) -> None:
-        self.file, self.rate, self.header, self.size = file, rate, header, 0
-        self.write(np.zeros(0, np.float32))
-
-    def write(self, samples: np.ndarray[Any, Any]) -> None:
-        """Append samples from -1 to 1."""
-        data = np.rint(samples.clip(-1, 1) * 32767).astype("<i2").tobytes()
-        self.size += len(data)
-        if self.header:
-            fmt = struct.pack("<HHIIHH", 1, 1, self.rate, 2 * self.rate, 2, 16)
-            head = struct.pack("<4sI8sI", b"RIFF", 36 + self.size, b"WAVEfmt ", len(fmt)) + fmt
-            self.file.seek(0)
-            self.file.write(head + struct.pack("<4sI", b"data", self.size))
-            self.file.seek(0, 2)
-        self.file.write(data)
-        self.file.flush()
-
-
 @contextmanager
-def _opened(output: str | Path, rate: int) -> Iterator[_Sink]:
+def _opened(output: str | Path, rate: int) -> Iterator[Callable[[bytes], Any]]:
+    """Appends 16-bit samples to standard output, or to a WAV file whose header is right each time."""
     if str(output) == "-":
-        yield _Sink(sys.stdout.buffer, rate, header=False)
+        yield sys.stdout.buffer.write
         return
     try:
-        with Path(output).open("wb") as file:
-            yield _Sink(file, rate, header=True)
+        with Path(output).open("wb", buffering=0) as file, wave.open(file, "wb") as sound:
+            sound.setparams((1, 2, rate, 0, "NONE", ""))
+            sound.writeframes(b"")
+            yield sound.writeframes
     except OSError as error:
         raise HoldfastError(
             f"{output}: the file cannot be written\n  found: {error.strerror}\n"
