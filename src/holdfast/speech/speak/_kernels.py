@@ -1,7 +1,7 @@
 """WaveNet sample by sample: queues of past activations, layers, softmax and sampling in one compiled loop.
 
 Weights are [inputs, outputs], so that the inner loop runs over outputs and is compiled to vectors of the
-widest kind that the processor has; nothing is written for one kind. Rows are taken eight at a time: then
+widest kind that the processor has; nothing is written for one kind. Rows are taken `ROWS` at a time: then
 one load and one store of the sums serve eight loads of weights. All sizes are padded with zeros to
 multiples of `LANES`.
 """
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 LANES = 16
 """Channels are padded to multiples of this."""
+ROWS = 8
 LEVELS = 256
 
 # Sums may be taken in any order and products fused; NaN and infinity keep their meaning.
@@ -78,48 +79,17 @@ class State(NamedTuple):
 
 
 @njit(**_FAST)
-def _four(x: Floats, b: int, i: int, scale: np.float32) -> tuple[Any, Any, Any, Any]:
-    return x[b, i] * scale, x[b, i + 1] * scale, x[b, i + 2] * scale, x[b, i + 3] * scale
-
-
-@njit(**_FAST)
 def _multiply(x: Floats, matrix: Matrix, layer: int, y: Floats) -> None:
-    """Add x W to y: [B, n] by [layers, n, m] to [B, m]; n is a multiple of eight."""
-    batch, n, m = x.shape[0], matrix.values.shape[1], y.shape[1]
+    """Add x W to y: [B, n] by [layers, n, m] to [B, m]; n is a multiple of `ROWS`."""
     w, scale = matrix.values, matrix.scale[layer]
-    for i in range(0, n, 8):
-        # Two utterances at a time: the weights come from the nearest cache for all but the first two.
-        for b in range(0, batch - 1, 2):
-            p0, p1, p2, p3 = _four(x, b, i, scale)
-            p4, p5, p6, p7 = _four(x, b, i + 4, scale)
-            q0, q1, q2, q3 = _four(x, b + 1, i, scale)
-            q4, q5, q6, q7 = _four(x, b + 1, i + 4, scale)
-            for o in range(m):
-                w0, w1 = np.float32(w[layer, i, o]), np.float32(w[layer, i + 1, o])
-                w2, w3 = np.float32(w[layer, i + 2, o]), np.float32(w[layer, i + 3, o])
-                w4, w5 = np.float32(w[layer, i + 4, o]), np.float32(w[layer, i + 5, o])
-                w6, w7 = np.float32(w[layer, i + 6, o]), np.float32(w[layer, i + 7, o])
-                y[b, o] += (
-                    p0 * w0 + p1 * w1 + p2 * w2 + p3 * w3 + p4 * w4 + p5 * w5 + p6 * w6 + p7 * w7
-                )
-                y[b + 1, o] += (
-                    q0 * w0 + q1 * w1 + q2 * w2 + q3 * w3 + q4 * w4 + q5 * w5 + q6 * w6 + q7 * w7
-                )
-        if batch % 2:
-            b = batch - 1
-            p0, p1, p2, p3 = _four(x, b, i, scale)
-            p4, p5, p6, p7 = _four(x, b, i + 4, scale)
-            for o in range(m):
-                y[b, o] += (
-                    p0 * np.float32(w[layer, i, o])
-                    + p1 * np.float32(w[layer, i + 1, o])
-                    + p2 * np.float32(w[layer, i + 2, o])
-                    + p3 * np.float32(w[layer, i + 3, o])
-                    + p4 * np.float32(w[layer, i + 4, o])
-                    + p5 * np.float32(w[layer, i + 5, o])
-                    + p6 * np.float32(w[layer, i + 6, o])
-                    + p7 * np.float32(w[layer, i + 7, o])
-                )
+    for i in range(0, w.shape[1], ROWS):
+        # For all utterances but the first these rows come from the nearest cache.
+        for b in range(x.shape[0]):
+            for o in range(y.shape[1]):
+                total = np.float32(0)
+                for k in range(ROWS):
+                    total += x[b, i + k] * np.float32(w[layer, i + k, o])
+                y[b, o] += scale * total
 
 
 @njit(**_FAST)
