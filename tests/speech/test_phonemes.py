@@ -1,4 +1,4 @@
-"""Text to phonemes: normalization, the dictionary, the network against torch and brute force."""
+"""Text to phonemes: normalization, the dictionary, the network's beam against brute force."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ from holdfast.speech import speak
 from holdfast.speech.speak import normalization
 from holdfast.speech.speak.dictionary import PHONES, Dictionary, part_of
 from holdfast.speech.speak.g2p import LETTERS, MARK, Guess, LettersToPhones
-from holdfast.speech.speak.g2p_training import (
-    Network,
-    PhonemizerSettings,
-    score_words,
-    train_phonemizer,
-)
+from holdfast.speech.speak.g2p_training import PhonemizerSettings, score_words, train_phonemizer
 
 KNOWN = {"us", "nasa", "co-op", "'tis", "the", "it", "tvs", "i'm", "am"}
 
@@ -152,36 +147,32 @@ def test_alternates_of_a_word_are_in_one_part(shared_data: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def networks() -> tuple[Network, LettersToPhones]:
-    """The same random weights in torch and in NumPy; short words are likely."""
+def network() -> LettersToPhones:
+    """Random weights; short words are likely."""
     torch.manual_seed(1)
-    network = Network(PhonemizerSettings(units=16, embedding=8)).eval()
-    for each in network.parameters():
+    made = LettersToPhones(16, 8).eval()
+    for each in made.parameters():
         torch.nn.init.normal_(each, 0, 0.7)
     with torch.no_grad():
-        network.outputs.bias[MARK] += 3
-    return network, LettersToPhones({k: v.numpy() for k, v in network.state_dict().items()})
+        made.outputs.bias[MARK] += 3
+    return made
 
 
-def log_prob(network: Network, word: str, phones: tuple[int, ...]) -> float:
+def log_prob(network: LettersToPhones, word: str, phones: tuple[int, ...]) -> float:
     letters = torch.tensor([[LETTERS.index(each) for each in word]])
     with torch.no_grad():
         logits = network(letters, torch.tensor([[MARK, *phones]]))[0].double().log_softmax(1)
     return float(logits[range(len(phones) + 1), [*phones, MARK]].sum())
 
 
-def test_inference_equals_torch(networks: tuple[Network, LettersToPhones]) -> None:
-    network, model = networks
+def test_steps_give_the_score_of_the_whole_word(network: LettersToPhones) -> None:
     for word in ("a", "it's", "longer"):
-        for guess in model.best(word, 3):
+        for guess in network.best(word, 3):
             indices = tuple(PHONES.index(phone) + 1 for phone in guess.phones)
             assert guess.log_prob == pytest.approx(log_prob(network, word, indices), abs=1e-4)
 
 
-def test_beam_finds_the_best_of_all_short_words(
-    networks: tuple[Network, LettersToPhones],
-) -> None:
-    network, model = networks
+def test_beam_finds_the_best_of_all_short_words(network: LettersToPhones) -> None:
     count = len(PHONES)
     for word in ("ab", "q"):
         every = [(k + 1,) for k in range(count)]
@@ -195,7 +186,7 @@ def test_beam_finds_the_best_of_all_short_words(
         steps = logits.double().log_softmax(2).numpy()  # [69 * 69, 3, P]
         for step, (a, b) in zip(steps, pairs, strict=True):
             scores[a, b] = float(step[0, a] + step[1, b] + step[2, MARK])
-        best = [guess for guess in model.best(word, 100) if len(guess.phones) <= 2][:5]
+        best = [guess for guess in network.best(word, 100) if len(guess.phones) <= 2][:5]
         expected = sorted(scores.values(), reverse=True)[: len(best)]
         assert [each.log_prob for each in best] == pytest.approx(expected, abs=1e-4)
 

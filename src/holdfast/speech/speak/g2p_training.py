@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from msgspec import Meta
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from holdfast.errors import InputError
@@ -56,40 +56,6 @@ class PhonemizerSettings(TrainingSettings):
     """Values per letter and per phone."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.2
     """Share of the units of each layer that a step leaves out."""
-
-
-class Network(nn.Module):
-    """Deep Voice 4.1 with attention: the decoder sees the letters beside its own state."""
-
-    def __init__(self, settings: PhonemizerSettings) -> None:
-        super().__init__()
-        units, size = settings.units, settings.embedding
-        half = units // 2
-        self.letters = nn.Embedding(len(LETTERS), size)
-        self.phones = nn.Embedding(len(PHONES) + 1, size)
-        self.encoder = nn.GRU(size, half, batch_first=True, bidirectional=True)
-        self.bridge = nn.Linear(2 * half, units)
-        self.decoder = nn.GRU(size, units, batch_first=True)
-        self.query = nn.Linear(units, 2 * half)
-        self.mixer = nn.Linear(units + 2 * half, units)
-        self.outputs = nn.Linear(units, len(PHONES) + 1)
-        self.dropout = nn.Dropout(settings.dropout)
-
-    def forward(self, letters: Tensor, phones: Tensor) -> Tensor:
-        """Logits [B, S, P] of each next phone.
-
-        Args:
-            letters: of words of one length; [B, L].
-            phones: before each step, the mark first; [B, S].
-        """
-        memory, ends = self.encoder(self.dropout(self.letters(letters)))  # [B, L, 2 H'], [2, B, H']
-        hidden = torch.tanh(self.bridge(ends.transpose(0, 1).flatten(1)))
-        states, _ = self.decoder(self.dropout(self.phones(phones)), hidden[None].contiguous())
-        memory, states = self.dropout(memory), self.dropout(states)
-        attention = (self.query(states) @ memory.transpose(1, 2)).softmax(dim=2)  # [B, S, L]
-        both = torch.cat([states, attention @ memory], dim=2)
-        mixed: Tensor = self.outputs(self.dropout(torch.tanh(self.mixer(both))))
-        return mixed
 
 
 @dataclass(frozen=True)
@@ -138,7 +104,8 @@ def train_phonemizer(
     if not parts["train"] or not parts["test"]:
         raise InputError("too few words to train and test on", code="no-data", path=dictionary)
     torch.manual_seed(settings.seed)
-    network, examples = Network(settings), _examples(parts["train"])
+    examples = _examples(parts["train"])
+    network = LettersToPhones(settings.units, settings.embedding, settings.dropout)
     content = json.dumps([asdict(replace(settings, epochs=1)), examples])
     plan = hashlib.sha256(content.encode()).hexdigest()
     output.mkdir(parents=True, exist_ok=True)
@@ -149,8 +116,8 @@ def train_phonemizer(
     weights = {
         name: each.detach().half().contiguous() for name, each in network.state_dict().items()
     }
-    model = LettersToPhones({name: each.numpy() for name, each in weights.items()})
-    result = score_words(model, parts["test"])
+    network.load_state_dict(weights)
+    result = score_words(network.eval(), parts["test"])
     from safetensors.torch import save
 
     write_whole(output / "dictionary", read_whole(dictionary, "a pronouncing dictionary"))
@@ -209,7 +176,7 @@ class PhonemizerTrainer(Trainer):
 
     def __init__(
         self,
-        network: Network,
+        network: LettersToPhones,
         settings: PhonemizerSettings,
         examples: Sequence[Example],
         path: Path,

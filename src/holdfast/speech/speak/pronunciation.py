@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,8 +16,10 @@ from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.plain import plain
 from holdfast.speech.speak.dictionary import PAUSE, Dictionary, Phones
-from holdfast.speech.speak.g2p import LETTERS, LettersToPhones
 from holdfast.speech.speak.normalization import PAUSES, Token, tokens
+
+if TYPE_CHECKING:
+    from holdfast.speech.speak.g2p import LettersToPhones
 
 _LIKELY = log(0.2)
 """Other pronunciations of the network are kept from this share of the best one's probability on."""
@@ -105,7 +108,18 @@ class Phonemizer:
     def __init__(self, model: str | Path | None = None) -> None:
         folder = model_folder(model, "phonemes")
         self.dictionary = Dictionary(folder / "dictionary")
-        self.network = LettersToPhones.load(folder / "weights.safetensors")
+        self.weights = folder / "weights.safetensors"
+
+    @cached_property
+    def network(self) -> LettersToPhones:
+        """The network; a text whose words are all in the dictionary does without, and without torch.
+
+        Raises:
+            InputError: what `LettersToPhones.load` refuses.
+        """
+        from holdfast.speech.speak.g2p import LettersToPhones
+
+        return LettersToPhones.load(self.weights)
 
     def __call__(self, text: str) -> tuple[Word, ...]:
         """The words of a text; see `phonemes`."""
@@ -121,7 +135,7 @@ class Phonemizer:
         found = list(dict.fromkeys(self.dictionary.pronunciations(token.word)))
         if found:
             return Word(token.word, found[0], tuple(found), "dictionary", *written)
-        guesses = self.network.best("".join(each for each in token.word if each in LETTERS))
+        guesses = self.network.best("".join(each for each in token.word if each != "."))
         best = guesses[0].log_prob
         likely = tuple(each.phones for each in guesses if each.log_prob > best + _LIKELY)
         return Word(token.word, likely[0], likely, "network", *written)
