@@ -12,7 +12,7 @@ import sys
 import torch
 
 from holdfast.speech.speak import train_phonemizer
-from holdfast.speech.speak.g2p_training import PhonemizerSettings
+from holdfast.speech.speak.g2p import PhonemizerSettings
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -56,13 +56,13 @@ class InputError(HoldfastError):
         self.remedy = remedy
         super().__init__(self._render())
 
-    def at(self, path: str | Path) -> InputError:
-        """The same error with the file that the check which raised it did not know."""
+    def at(self, path: str | Path, place: str | None = None) -> InputError:
+        """The same error with the file, and the line, that the check which raised it did not know."""
         return InputError(
             self.problem,
             code=self.code,
             path=path,
-            place=self.place,
+            place=": ".join(each for each in (place, self.place) if each) or None,
             found=self.found,
             expected=self.expected,
             remedy=self.remedy,

@@ -16,8 +16,8 @@ from holdfast.errors import InputError
 from holdfast.speech import speak
 from holdfast.speech.speak import normalization
 from holdfast.speech.speak.dictionary import PHONES, Dictionary, part_of
-from holdfast.speech.speak.g2p import LETTERS, MARK, Guess, LettersToPhones
-from holdfast.speech.speak.g2p_training import PhonemizerSettings, score_words, train_phonemizer
+from holdfast.speech.speak.g2p import LETTERS, MARK, Guess, LettersToPhones, PhonemizerSettings
+from holdfast.speech.speak.g2p_training import score_words, train_phonemizer
 
 KNOWN = {"us", "nasa", "co-op", "'tis", "the", "it", "tvs", "i'm", "am"}
 
@@ -126,7 +126,7 @@ def test_dictionary(tmp_path: Path) -> None:
         b";;; comment\r\nread R EH1 D\r\nread(2) R IY1 D # now\r\nreader R IY1 D ER0\r\nzoo Z UW1\r\n"
     )
     words = Dictionary(path)
-    assert words.pronunciations("Read") == [("R", "EH1", "D"), ("R", "IY1", "D")]
+    assert words.pronunciations("read") == [("R", "EH1", "D"), ("R", "IY1", "D")]
     assert words.pronunciations("zoo") == [("Z", "UW1")]
     assert words.pronunciations("rea") == []
     assert list(words.words()) == ["read", "reader", "zoo"]
@@ -150,7 +150,7 @@ def test_alternates_of_a_word_are_in_one_part(shared_data: Path) -> None:
 def network() -> LettersToPhones:
     """Random weights; short words are likely."""
     torch.manual_seed(1)
-    made = LettersToPhones(16, 8).eval()
+    made = LettersToPhones(PhonemizerSettings(units=16, embedding=8)).eval()
     for each in made.parameters():
         torch.nn.init.normal_(each, 0, 0.7)
     with torch.no_grad():

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from torch import nn
+
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.files import write_whole
@@ -68,24 +70,41 @@ class SpeechModel:
         """Read a model.
 
         Raises:
-            InputError: ``not-found``; what `read_config` refuses; ``damaged`` if the weights cannot be
-                read or are not those of the network.
+            InputError: ``not-found``; what `read_config` and `load_weights` refuse.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         folder = Path(folder)
         description = read_config(folder / DESCRIPTION, Description, "the description of the model")
         model = cls(description)
-        try:
-            model.network.load_state_dict(load_file(folder / WEIGHTS))
-        except (SafetensorError, OSError, RuntimeError) as error:
-            raise InputError(
-                "the weights cannot be read",
-                code="damaged",
-                path=folder / WEIGHTS,
-                found=str(error).splitlines()[0],
-                expected=f"the weights of the network in {DESCRIPTION}",
-                remedy="copy the whole folder again, or train again",
-            ) from error
+        load_weights(model.network, folder / WEIGHTS)
         return model
+
+
+def load_weights(network: nn.Module, path: Path) -> None:
+    """Read the weights of a network.
+
+    Raises:
+        InputError: ``damaged`` if they cannot be read or are not those of the network; ``not-finite``.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        network.load_state_dict(load_file(path))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise InputError(
+            "the weights cannot be read",
+            code="damaged",
+            path=path,
+            found="; ".join(str(error).split("\n\t")[:2]),
+            expected=f"the weights of the network in {DESCRIPTION}",
+            remedy="copy the whole folder again, or train again",
+        ) from error
+    for name, tensor in network.state_dict().items():
+        if not tensor.isfinite().all():
+            raise InputError(
+                "weights that are not finite",
+                code="not-finite",
+                path=path,
+                place=name,
+                remedy="copy the file again, or train with a lower learning rate",
+            )

@@ -2,8 +2,8 @@
 
 Weights are [inputs, outputs], so that the inner loop runs over outputs and is compiled to vectors of the
 widest kind that the processor has; nothing is written for one kind. Rows are taken `ROWS` at a time: then
-one load and one store of the sums serve eight loads of weights. All sizes are padded with zeros to
-multiples of `LANES`.
+one load and one store of the sums serve eight loads of weights. Residual and skip channels are multiples of
+`ROWS`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-LANES = 16
-"""Channels are padded to multiples of this."""
 ROWS = 8
 LEVELS = 256
 
@@ -45,7 +43,7 @@ class Matrix(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """A network; R, S: residual and skip channels, padded."""
+    """A network; R, S: residual and skip channels."""
 
     table: Floats
     """[2, LEVELS, R] What the sample before the last one, and the last one, add to h."""

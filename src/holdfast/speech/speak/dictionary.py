@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
@@ -18,7 +17,6 @@ PHONES = (*_CONSONANTS.split(), *(vowel + k for vowel in _VOWELS.split() for k i
 PAUSE = "SIL"
 
 Phones = tuple[str, ...]
-_ALTERNATE = re.compile(r"\(\d+\)$")
 
 
 def plain_phone(phone: str) -> str:
@@ -27,13 +25,11 @@ def plain_phone(phone: str) -> str:
 
 
 class Dictionary:
-    """Words and their pronunciations.
-
-    The text is searched, not parsed: a command that needs ten words of 130,000 starts at once.
+    """Words and their pronunciations; phones are checked when a word is asked for.
 
     Args:
         path: a line per pronunciation: word, phones, and a comment behind ``#``; other pronunciations of
-            a word follow it as ``word(2)``, ``word(3)``. Compressed or plain.
+            a word are ``word(2)``, ``word(3)``. Compressed or plain.
 
     Raises:
         InputError: ``not-found``, ``unreadable``, ``damaged``, ``invalid-encoding``; ``empty-input``.
@@ -46,7 +42,7 @@ class Dictionary:
         with open_source(self.path) as source:
             content = source.read()
         try:
-            self._text = "\n" + content.decode().replace("\r\n", "\n").rstrip() + "\n"
+            text = content.decode()
         except UnicodeDecodeError as error:
             raise InputError(
                 "the dictionary is not UTF-8",
@@ -54,53 +50,40 @@ class Dictionary:
                 path=path,
                 place=f"byte {error.start}",
             ) from error
-        if not self._text.strip():
+        self._entries: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        """Number and phones of each line of a word."""
+        for number, line in enumerate(text.splitlines(), 1):
+            name, _, phones = line.partition(" ")
+            if name and not name.startswith(";;;"):
+                self._entries[name.partition("(")[0] or name].append((number, phones))
+        if not self._entries:
             raise InputError("the dictionary has no words", code="empty-input", path=path)
 
     def pronunciations(self, word: str) -> list[Phones]:
-        """The pronunciations of a lower-case word, the usual one first; empty: it is not a word here.
+        """Distinct pronunciations of a lower-case word, the usual one first; none if it is not a word here.
 
         Raises:
             InputError: ``unknown-name`` for a phone that is not one of `PHONES`.
         """
-        place, found = self._text.find(f"\n{word.lower()} "), []
-        while place >= 0:
-            end = self._text.find("\n", place + 1)
-            name, phones = self._entry(self._text[place + 1 : end], place)
-            if name != word.lower():
-                break
+        found = []
+        for number, text in self._entries.get(word, ()):
+            phones = tuple(text.partition("#")[0].split())
+            unknown = [phone for phone in phones if phone not in _KNOWN]
+            if unknown or not phones:
+                raise InputError(
+                    "invalid pronunciation in the dictionary",
+                    code="unknown-name",
+                    path=self.path,
+                    place=f"line {number}",
+                    found=" ".join(unknown) or "no phones",
+                    expected="ARPAbet with stress, such as HH AH0 L OW1",
+                )
             found.append(phones)
-            place = end if end + 1 < len(self._text) else -1
-        return found
+        return list(dict.fromkeys(found))
 
     def words(self) -> Mapping[str, list[Phones]]:
         """Every word with its pronunciations."""
-        found: dict[str, list[Phones]] = defaultdict(list)
-        for name, phones in self._entries():
-            if phones not in found[name]:
-                found[name].append(phones)
-        return found
-
-    def _entries(self) -> Iterator[tuple[str, Phones]]:
-        place = 0
-        for line in self._text.split("\n"):
-            if line.strip() and not line.startswith(";;;"):
-                yield self._entry(line, place - 1)
-            place += len(line) + 1
-
-    def _entry(self, line: str, place: int) -> tuple[str, Phones]:
-        name, *phones = line.partition("#")[0].split()
-        unknown = [phone for phone in phones if phone not in _KNOWN]
-        if unknown or not phones:
-            raise InputError(
-                "invalid pronunciation in the dictionary",
-                code="unknown-name",
-                path=self.path,
-                place=f"line {self._text.count(chr(10), 0, place + 1)}",
-                found=" ".join(unknown) or "no phones",
-                expected="ARPAbet with stress, such as HH AH0 L OW1",
-            )
-        return _ALTERNATE.sub("", name), tuple(phones)
+        return {word: self.pronunciations(word) for word in self._entries}
 
 
 _KNOWN = frozenset(PHONES)

@@ -7,13 +7,19 @@ begins and ends a word.
 from __future__ import annotations
 
 import string
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from holdfast.errors import InputError
+from holdfast.config import read_config
+from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS, load_weights
+from holdfast.speech.recognize.network import Positive
+from holdfast.speech.recognize.trainer import Above, TrainingSettings
 from holdfast.speech.speak.dictionary import PHONES, Phones
 
 LETTERS = string.ascii_lowercase + "'"
@@ -22,6 +28,39 @@ MARK = 0
 BEAM = 8
 _PHONES_PER_LETTER, _MORE_PHONES = 3, 5
 """A pronunciation has at most so many phones (w is three: D AH1 B AH0 L Y UW0 is an exception)."""
+
+
+@dataclass(frozen=True)
+class PhonemizerSettings(TrainingSettings):
+    """How the network is trained."""
+
+    epochs: Positive = 15
+    """Passes over the training words."""
+    batch: Positive = 128
+    """Largest number of pronunciations per step."""
+    learning_rate: Above = 3e-3
+    """Of the first epoch."""
+    anneal: Annotated[float, Meta(ge=1, le=10)] = 1.25
+    """The learning rate is divided by this after each epoch."""
+    largest_norm: Above = 1.0
+    """Gradients with a larger norm are scaled down to it."""
+    units: Positive = 256
+    """Units of the decoder; the encoder has half of them in each direction."""
+    embedding: Positive = 48
+    """Values per letter and per phone."""
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.2
+    """Share of the units of each layer that a step leaves out."""
+
+
+@dataclass(frozen=True)
+class PhonemizerDescription:
+    """Content of model.json."""
+
+    kind: Literal["phonemizer"]
+    settings: PhonemizerSettings
+    score: Mapping[str, float]
+    """Fields of `PhonemizerScore`."""
+    history: Sequence[Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -37,13 +76,12 @@ class LettersToPhones(nn.Module):
     """Deep Voice 4.1 with attention: the decoder sees the letters beside its own state.
 
     Args:
-        units: of the decoder; the encoder has half of them in each direction.
-        embedding: values per letter and per phone.
-        dropout: share of the units of each layer that a step of training leaves out.
+        settings: sizes.
     """
 
-    def __init__(self, units: int, embedding: int, dropout: float = 0.0) -> None:
+    def __init__(self, settings: PhonemizerSettings) -> None:
         super().__init__()
+        units, embedding = settings.units, settings.embedding
         half = units // 2
         self.letters = nn.Embedding(len(LETTERS), embedding)
         self.phones = nn.Embedding(len(PHONES) + 1, embedding)
@@ -53,7 +91,7 @@ class LettersToPhones(nn.Module):
         self.query = nn.Linear(units, 2 * half)
         self.mixer = nn.Linear(units + 2 * half, units)
         self.outputs = nn.Linear(units, len(PHONES) + 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, letters: Tensor, phones: Tensor) -> Tensor:
         """Logits [B, S, P] of each next phone.
@@ -80,30 +118,17 @@ class LettersToPhones(nn.Module):
         return self.outputs(self.dropout(torch.tanh(self.mixer(both)))), hidden
 
     @classmethod
-    def load(cls, path: Path) -> LettersToPhones:
-        """Read a file of weights.
+    def load(cls, folder: Path) -> LettersToPhones:
+        """Read the network of a phonemizer.
 
         Raises:
-            InputError: ``damaged`` if it cannot be read, or has other weights; ``not-finite``.
+            InputError: what `read_config` and `load_weights` refuse.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            weights = load_file(path)
-            model = cls(len(weights["bridge.bias"]), weights["letters.weight"].shape[1])
-            model.load_state_dict(weights)
-        except (SafetensorError, OSError, KeyError, RuntimeError) as error:
-            raise InputError(
-                "the weights cannot be read",
-                code="damaged",
-                path=path,
-                found=f"{type(error).__name__}: {error}".splitlines()[0],
-                expected="the weights of a network from letters to phones",
-                remedy="copy the whole folder again, or train again",
-            ) from error
-        if not all(each.isfinite().all() for each in weights.values()):
-            raise InputError("weights are NaN or infinite", code="not-finite", path=path)
+        about = read_config(
+            folder / DESCRIPTION, PhonemizerDescription, "the description of the phonemizer"
+        )
+        model = cls(about.settings)
+        load_weights(model, folder / WEIGHTS)
         model.eval()
         return model
 

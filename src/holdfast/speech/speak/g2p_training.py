@@ -8,54 +8,36 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
-from holdfast.speech.recognize.network import Positive
+from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS
 from holdfast.speech.recognize.scoring import edit_distance
 from holdfast.speech.recognize.trainer import (
     ORDER,
     STATE,
-    Above,
     Trainer,
-    TrainingSettings,
     threads,
 )
 from holdfast.speech.speak.dictionary import PHONES, Dictionary, Phones, part_of, plain_phone
-from holdfast.speech.speak.g2p import BEAM, LETTERS, MARK, LettersToPhones
+from holdfast.speech.speak.g2p import (
+    BEAM,
+    LETTERS,
+    MARK,
+    LettersToPhones,
+    PhonemizerDescription,
+    PhonemizerSettings,
+)
 
 _IGNORED = -100
 """Target of steps behind the end of a pronunciation."""
-
-
-@dataclass(frozen=True)
-class PhonemizerSettings(TrainingSettings):
-    """How the network is trained."""
-
-    epochs: Positive = 15
-    """Passes over the training words."""
-    batch: Positive = 128
-    """Largest number of pronunciations per step."""
-    learning_rate: Above = 3e-3
-    """Of the first epoch."""
-    anneal: Annotated[float, Meta(ge=1, le=10)] = 1.25
-    """The learning rate is divided by this after each epoch."""
-    largest_norm: Above = 1.0
-    """Gradients with a larger norm are scaled down to it."""
-    units: Positive = 256
-    """Units of the decoder; the encoder has half of them in each direction."""
-    embedding: Positive = 48
-    """Values per letter and per phone."""
-    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.2
-    """Share of the units of each layer that a step leaves out."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +57,7 @@ class PhonemizerScore:
 def train_phonemizer(
     dictionary: str | Path,
     output: str | Path,
-    settings: PhonemizerSettings = PhonemizerSettings(),
+    settings: PhonemizerSettings | None = None,
     resume: bool = False,
 ) -> PhonemizerScore:
     """Train a model for `phonemes`: the words of the dictionary, and a network for all others.
@@ -85,7 +67,7 @@ def train_phonemizer(
     Args:
         dictionary: in the format of CMUdict; it becomes part of the model as it is.
         output: folder of the model.
-        settings: size and training of the network.
+        settings: size and training of the network; none: those of `PhonemizerSettings`.
         resume: continue a run that was interrupted, or that shall have more epochs.
 
     Raises:
@@ -93,8 +75,8 @@ def train_phonemizer(
             ``conflict`` if another run is resumed.
         HoldfastError: ``diverged`` if the loss is not finite.
     """
-    output = Path(output)
-    if not resume and any((output / name).exists() for name in (STATE, "model.json")):
+    settings, output = settings or PhonemizerSettings(), Path(output)
+    if not resume and any((output / name).exists() for name in (STATE, DESCRIPTION)):
         raise InputError("the folder has a model", code="output-exists", path=output)
     words = Dictionary(dictionary).words()
     parts: dict[str, dict[str, list[Phones]]] = defaultdict(dict)
@@ -105,7 +87,7 @@ def train_phonemizer(
         raise InputError("too few words to train and test on", code="no-data", path=dictionary)
     torch.manual_seed(settings.seed)
     examples = _examples(parts["train"])
-    network = LettersToPhones(settings.units, settings.embedding, settings.dropout)
+    network = LettersToPhones(settings)
     content = json.dumps([asdict(replace(settings, epochs=1)), examples])
     plan = hashlib.sha256(content.encode()).hexdigest()
     output.mkdir(parents=True, exist_ok=True)
@@ -121,10 +103,9 @@ def train_phonemizer(
     from safetensors.torch import save
 
     write_whole(output / "dictionary", read_whole(dictionary, "a pronouncing dictionary"))
-    write_whole(output / "weights.safetensors", save(weights))
-    about: dict[str, Any] = {"kind": "phonemizer", "settings": asdict(settings)}
-    about |= {"score": asdict(result), "history": trainer.history}
-    write_whole(output / "model.json", json.dumps(about, indent=1).encode() + b"\n")
+    write_whole(output / WEIGHTS, save(weights))
+    about = PhonemizerDescription("phonemizer", settings, asdict(result), trainer.history)
+    write_whole(output / DESCRIPTION, json.dumps(asdict(about), indent=1).encode() + b"\n")
     return result
 
 

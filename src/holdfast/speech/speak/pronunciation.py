@@ -106,9 +106,8 @@ class Phonemizer:
     """
 
     def __init__(self, model: str | Path | None = None) -> None:
-        folder = model_folder(model, "phonemes")
-        self.dictionary = Dictionary(folder / "dictionary")
-        self.weights = folder / "weights.safetensors"
+        self.folder = model_folder(model, "phonemes")
+        self.dictionary = Dictionary(self.folder / "dictionary")
 
     @cached_property
     def network(self) -> LettersToPhones:
@@ -119,7 +118,7 @@ class Phonemizer:
         """
         from holdfast.speech.speak.g2p import LettersToPhones
 
-        return LettersToPhones.load(self.weights)
+        return LettersToPhones.load(self.folder)
 
     def __call__(self, text: str) -> tuple[Word, ...]:
         """The words of a text; see `phonemes`."""
@@ -132,7 +131,7 @@ class Phonemizer:
         written = token.written, token.place
         if token.word in PAUSES:
             return Word(token.word, (PAUSE,), ((PAUSE,),), "pause", *written)
-        found = list(dict.fromkeys(self.dictionary.pronunciations(token.word)))
+        found = self.dictionary.pronunciations(token.word)
         if found:
             return Word(token.word, found[0], tuple(found), "dictionary", *written)
         guesses = self.network.best("".join(each for each in token.word if each != "."))

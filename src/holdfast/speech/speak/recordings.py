@@ -72,18 +72,15 @@ def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording
     found = []
     with open_source(path) as lines:
         for number, line in enumerate(lines, 1):
+            place = f"line {number}"
             try:
                 row = read_config(json.loads(line), Row, "the recording")
                 found.append(_recording(path.parent, row, sound, data))
-            except (InputError, ValueError) as error:
-                known = isinstance(error, InputError)
+            except InputError as error:
+                raise error.at(path, place) from error
+            except ValueError as error:
                 raise InputError(
-                    error.problem if known else "not a line of JSON",
-                    code=error.code if known else "invalid-syntax",
-                    path=path,
-                    place=f"line {number}" + (f": {error.place}" if known and error.place else ""),
-                    found=error.found if known else str(error),
-                    expected=error.expected if known else None,
+                    f"not a line of JSON: {error}", code="invalid-syntax", path=path, place=place
                 ) from error
     if not found:
         raise InputError("no recordings", code="empty-input", path=path)
@@ -117,13 +114,9 @@ def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recordi
     samples = samples[starts[0] * sound.hop : ends[-1] * sound.hop]
     hertz = track_pitch(samples, sound.rate, sound.hop, data.lowest_hz, data.highest_hz)
     pitches = measured_pitch(hertz, counts)
-    edges = (ends - starts[0]) * frame_s
-    phones = tuple(
-        TimedPhone(
-            each.phone, end - count * frame_s, end, () if each.phone == SILENCE else f0, each.gain
-        )
-        for each, end, count, f0 in zip(
-            row.phones, edges.tolist(), counts.tolist(), pitches, strict=True
-        )
-    )
-    return Recording(compress(samples), phones, counts)
+    phones, end = [], 0
+    for each, count, pitch in zip(row.phones, counts.tolist(), pitches, strict=True):
+        start, end = end, end + count
+        f0_hz = () if each.phone == SILENCE else pitch
+        phones.append(TimedPhone(each.phone, start * frame_s, end * frame_s, f0_hz))
+    return Recording(compress(samples), tuple(phones), counts)

@@ -14,10 +14,9 @@ from msgspec import Meta
 from torch import nn
 
 from holdfast.config import read_config
-from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.speech.recognize.audio import FASTEST, SLOWEST
-from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS
+from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS, load_weights
 from holdfast.speech.speak.network import (
     LEVELS,
     ProsodyNetwork,
@@ -115,37 +114,14 @@ class Voice:
         """Read a voice.
 
         Raises:
-            InputError: ``not-found``; what `read_config` refuses; ``damaged`` if the weights cannot be
-                read or are of other sizes; ``not-finite``.
+            InputError: ``not-found``; what `read_config` and `load_weights` refuse.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         folder = Path(folder)
         description = read_config(
             folder / DESCRIPTION, VoiceDescription, "the description of the voice"
         )
         voice = cls(description)
-        try:
-            voice.networks.load_state_dict(load_file(folder / WEIGHTS))
-        except (SafetensorError, OSError, RuntimeError) as error:
-            raise InputError(
-                "the weights cannot be read",
-                code="damaged",
-                path=folder / WEIGHTS,
-                found="; ".join(str(error).split("\n\t")[:2]),
-                expected=f"the weights of the networks in {DESCRIPTION}",
-                remedy="copy the whole folder again, or train again",
-            ) from error
-        for name, tensor in voice.networks.state_dict().items():
-            if not tensor.isfinite().all():
-                raise InputError(
-                    "weights that are not finite",
-                    code="not-finite",
-                    path=folder / WEIGHTS,
-                    place=name,
-                    remedy="copy the file again, or train with a lower learning rate",
-                )
+        load_weights(voice.networks, folder / WEIGHTS)
         return voice
 
 
