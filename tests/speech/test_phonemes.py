@@ -240,3 +240,17 @@ def test_scores_count_the_nearest_alternate() -> None:
     result = score_words(Fixed(), words)
     assert (result.wer, result.per) == (0.5, 0.2)
     assert (result.wer_without_stress, result.per_without_stress) == (0.0, 0.0)
+
+
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    path.write_text("".join(f"{a}{b}{c} B D AH0\n" for a, b, c in product("abcd", repeat=3)))
+    runs = [(tmp_path / "whole", 2, False), (tmp_path / "parts", 1, False)]
+    for output, epochs, resume in [*runs, (tmp_path / "parts", 2, True)]:
+        settings = PhonemizerSettings(units=8, embedding=4, epochs=epochs, batch=16)
+        train_phonemizer(path, output, settings, resume)
+    whole, parts = (tmp_path / name / "weights.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+    with pytest.raises(InputError) as error:
+        train_phonemizer(path, tmp_path / "parts", PhonemizerSettings(units=9), resume=True)
+    assert error.value.code == "conflict"
