@@ -115,23 +115,12 @@ def _draw(logits: Floats, masses: Floats, uniform: np.float32) -> int:
     highest = logits[0]
     for k in range(LEVELS):
         highest = max(highest, logits[k])
-    # 1. Masses, and those of sixteen levels each, so that the search takes two short walks.
     total = np.float32(0)
     for k in range(LEVELS):
         masses[k] = _exp(max(logits[k] - highest, -_EXP_END))
-    for part in range(0, LEVELS, 16):
-        mass = np.float32(0)
-        for k in range(16):
-            mass += masses[part + k]
-        masses[LEVELS + part // 16] = mass
-        total += mass
-    # 2. The part, then the level in it.
-    rest, part = uniform * total, 0
-    while part < LEVELS // 16 - 1 and rest >= masses[LEVELS + part]:
-        rest -= masses[LEVELS + part]
-        part += 1
-    level = 16 * part
-    while level < 16 * part + 15 and rest >= masses[level]:
+        total += masses[k]
+    level, rest = 0, uniform * total
+    while level < LEVELS - 1 and rest >= masses[level]:
         rest -= masses[level]
         level += 1
     return level
@@ -155,7 +144,7 @@ class Work(NamedTuple):
     logits: Floats
     """[B, LEVELS]"""
     masses: Floats
-    """[LEVELS + LEVELS / 16]"""
+    """[B, LEVELS]"""
 
 
 @njit(**_FAST)
@@ -225,7 +214,7 @@ def generate(
         _multiply(hidden, weights.outputs, 0, scores)
         # 4. Sampling.
         for b in range(batch):
-            level = _draw(scores[b], masses, uniforms[b, step])
+            level = _draw(scores[b], masses[b], uniforms[b, step])
             codes[b, step] = level
             state.last[b, 0], state.last[b, 1] = state.last[b, 1], level
             if logits.shape[1]:

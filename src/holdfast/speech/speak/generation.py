@@ -34,10 +34,9 @@ class Generator:
             np.full((batch, 2), LEVELS // 2),
             np.zeros(1, np.int64),
         )
-        sizes = (2 * channels, 2 * channels, channels, channels + skip, skip, LEVELS, LEVELS)
-        room: list[Array] = [np.zeros((batch, size), np.float32) for size in sizes]
-        room.append(np.zeros(LEVELS + LEVELS // 16, np.float32))
-        self.work = Work(*room)
+        sizes = (2 * channels, 2 * channels, channels, channels + skip, skip)
+        sizes += 3 * (LEVELS,)
+        self.work = Work(*[np.zeros((batch, size), np.float32) for size in sizes])
 
     def compile(self) -> None:
         """Compile the kernel, or load it from the cache of a process before; draws nothing."""
