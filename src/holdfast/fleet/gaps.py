@@ -88,6 +88,7 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     in_gres = sum(each.get("facts", {}).get("gpus_in_gres", 0) for each in facts["sources"])
     for kind, n, what in (
         ("untimed", log.untimed, "running attempt"),
+        ("runaways", log.runaways, "running attempt"),
         ("timeless", log.timeless, "failed attempt"),
         ("unsized", log.unsized, "attempt"),
         ("cut_up", log.cut_up, "attempt"),

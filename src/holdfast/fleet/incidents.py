@@ -75,11 +75,11 @@ def node_incidents(log: FleetLog) -> str:
 
 
 def witnesses(log: FleetLog) -> str:
-    """Who blames each node: node, jobs (number), job (one of them), attempts, known (the sure ones)."""
+    """Who blames each node: node, jobs (number), job (one of them), attempts, incidents (sure ones)."""
     return log.view(
         "witnesses",
         f"""SELECT node, count(DISTINCT job) AS jobs, min(job) AS job, count(*) AS attempts,
-            count(*) FILTER (WHERE alone) AS known
+            count(DISTINCT CASE WHEN alone THEN incident END) AS incidents
         FROM {_witnessed(log)} GROUP BY node""",
     )
 

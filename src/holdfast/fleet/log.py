@@ -46,6 +46,7 @@ UNSIZED = (
 BY_NODE = f"state IN {literal(NODE_FAILURES)}"  # SQL: a node ended the attempt
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 CHANCE = 0.001  # Probability of what a whole log shows below which it is taken for a part of one
+SHARED_S = 60  # Attempts that have a node together for less may be one after the other
 TOGETHER_S = 300  # Attempts that end within it may have one reason
 # What tells one group of attempts from another in `FleetLog.tallies`
 TALLIED = ("state", "user", "account", "qos", "partition", "gpus", "node_count")
@@ -112,7 +113,7 @@ class FleetLog:
             KeyError: if there is no such table.
             StoreError: if a file of it is missing.
         """
-        told = self._told(name)
+        told = self._sized_nodes if name == "nodes" else self._told(name)
         if "node" not in TABLES[name].names or not self.own_names:
             return told
         columns = ", ".join(f'"{each}"' for each in TABLES[name].names if each != "node")
@@ -122,6 +123,36 @@ class FleetLog:
             mine = f"""SELECT * FROM ({mine}) AS mine QUALIFY row_number() OVER (
                 PARTITION BY node ORDER BY inferred, is_own DESC) = 1"""
         return self.view(f"named_{name}", mine)
+
+    @property
+    def _sized_nodes(self) -> str:
+        """The nodes; one that attempts alone name has the most GPUs that they had on it at one moment.
+
+        Several may have a part of it each. The moment lasts, as clocks are coarse; what is not over does not
+        count, as accounting may have lost its end.
+        """
+        nodes = self._told("nodes")
+        if not self.value(f"SELECT count(*) FROM {nodes} WHERE inferred AND gpus > 0"):
+            return nodes
+        columns = ", ".join(TABLES["nodes"].names)
+        most = "CASE WHEN inferred THEN greatest(gpus, used) ELSE gpus END AS gpus"
+        alone = f"{self._told('attempts')} WHERE node_count = 1 AND gpus > 0 AND end_s > start_s"
+        order = "OVER (PARTITION BY used_node ORDER BY at_s, change"
+        return self.keep(
+            "sized_nodes",
+            f"""SELECT {columns.replace("gpus", most)} FROM {nodes} LEFT JOIN (
+                SELECT used_node, max(held) AS used FROM (
+                    SELECT used_node, sum(change) {order} ROWS UNBOUNDED PRECEDING) AS held,
+                        lead(at_s) {order}) - at_s AS for_s
+                    FROM (
+                        SELECT nodes[1] AS used_node, gpus AS change,
+                            greatest(start_s, end_s - coalesce(runtime_s, end_s)) AS at_s
+                        FROM {alone}
+                        UNION ALL SELECT nodes[1], -gpus, end_s FROM {alone}
+                    ) AS changes
+                ) AS levels WHERE for_s >= {SHARED_S} GROUP BY used_node
+            ) AS levels ON node = used_node""",
+        )
 
     @property
     def called(self) -> str:
@@ -444,6 +475,26 @@ class FleetLog:
             self.value(
                 f"""SELECT count(*) FROM {self.table("attempts")} WHERE end_s IS NULL
                 AND runtime_s IS NULL AND start_s IS NOT NULL AND state IN {literal(NOT_OVER)}"""
+            )
+        )
+
+    @property
+    def runaways(self) -> int:
+        """Attempts that run a day beyond their time limit, or on a node that others filled meanwhile."""
+        if not self.ended("RUNNING"):
+            return 0
+        running = f"{self._placed} AS placed WHERE ran AND end_s IS NULL AND state = 'RUNNING'"
+        return int(
+            self.value(
+                f"""SELECT count(*) FROM {running} AND (runtime_s > time_limit_s + {DAY_S} OR key IN (
+                    SELECT key FROM (
+                        SELECT key, unnest(nodes) AS node, start_s AS low, stop_s AS high
+                        FROM {running} AND gpus > 0
+                    ) AS held JOIN (
+                        SELECT unnest(nodes) AS node, start_s, gpus / node_count AS part
+                        FROM {self._placed} AS placed WHERE ran AND node_count > 0
+                    ) AS later USING (node) JOIN {self.table("nodes")} AS whole USING (node)
+                    WHERE start_s > low AND start_s < high AND part >= whole.gpus))"""
             )
         )
 
