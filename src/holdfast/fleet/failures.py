@@ -262,7 +262,7 @@ def mttf(
         )
     sizes = counts_by_size(log, above)
     usual = min_gpus is None and above == Assumptions.min_gpus
-    if usual and not any(row["node_days"] for row in sizes):
+    if usual and not sum(row["node_days"] for row in sizes):
         above = 0
         sizes = counts_by_size(log, above)
     if not any(row["node_days"] for row in sizes):

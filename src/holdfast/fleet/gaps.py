@@ -158,15 +158,16 @@ def unlike_clusters(log: FleetLog) -> dict[str, float]:
     )
     from scipy.stats import binomtest
 
-    total, total_days = sum(failures.get(name, 0) for name in days), sum(days.values())
+    failures = {name: failures.get(name, 0) for name in days}
+    total, total_days = sum(failures.values()), sum(days.values())
     tests = [
-        binomtest(failures.get(name, 0), total, own / total_days).pvalue * len(days)
+        binomtest(failures[name], total, own / total_days).pvalue * len(days)
         for name, own in days.items()
         if total
     ]
     if min(tests, default=1) > ALIKE:
         return {}
-    return {name: 1000 * failures.get(name, 0) / own for name, own in days.items()}
+    return {name: 1000 * failures[name] / own for name, own in days.items()}
 
 
 def constant_checks(log: FleetLog) -> list[str]:

@@ -128,8 +128,8 @@ class FleetLog:
     def _sized_nodes(self) -> str:
         """The nodes; one that attempts alone name has the most GPUs that they had on it at one moment.
 
-        Several may have a part of it each. The moment lasts, as clocks are coarse; what is not over does not
-        count, as accounting may have lost its end.
+        Several may have a part of it each. The moment lasts, as clocks are coarse. What is not over does
+        not count: accounting may have lost its end.
         """
         nodes = self._told("nodes")
         if not self.value(f"SELECT count(*) FROM {nodes} WHERE inferred AND gpus > 0"):
@@ -437,7 +437,7 @@ class FleetLog:
         """
         run = "CASE WHEN reuse > 0 THEN CAST(reuse AS VARCHAR) || '~' || job_id ELSE job_id END"
         if self.assumptions.chain_by_name:
-            named = "\"user\" || '/' || name || '/' || work_dir || '/'"
+            named = "\"user\" || '/' || name || '/' || coalesce(work_dir, '') || '/'"
             run = f"coalesce({named} || CAST(node_count AS VARCHAR), {run})"
         made = ("end_s", "runtime_s", "node_count")
         told = [name for name in TABLES["attempts"].names if name not in made]
