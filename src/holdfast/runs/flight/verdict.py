@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from holdfast.runs.flight.mismatches import Mismatch, first_mismatch, unbalanced
 from holdfast.runs.flight.other_jobs import others
 from holdfast.runs.flight.stuck import StuckOperations, find_stuck
 from holdfast.runs.flight.waits import Root, find_root
+
+if TYPE_CHECKING:
+    from holdfast.runs.goodput.attempts import AttemptAccount
 
 
 @dataclass(frozen=True)
@@ -56,26 +60,29 @@ def hang(*places: str | Path, processes: int | None = None) -> HangVerdict:
     Raises:
         InputError: if there are no dumps, none can be read, or their ranks cannot be told.
     """
-    return judge_dumps(read_dumps(places, processes))
+    from holdfast.runs.goodput.accounting import end_of
+
+    return judge_dumps(read_dumps(places, processes), end_of(*places))
 
 
-def hang_of(folder: Path) -> HangVerdict | None:
+def hang_of(folder: Path, ended: AttemptAccount | None = None) -> HangVerdict | None:
     """What stopped a recorded run; None where its folder holds no flight record that can be read.
 
     Args:
         folder: of the run; records lie in ``flight/<launch>/`` below it.
+        ended: its last attempt, where it is known.
     """
     records = sorted(each for each in folder.rglob(RECORDS) if each.is_dir())
     if not records:
         return None
     try:
-        return hang(*records)
+        return judge_dumps(read_dumps(records), ended)
     except InputError:
         return None
 
 
-def judge_dumps(dumps: Dumps) -> HangVerdict:
-    """The verdict on dumps that have been read."""
+def judge_dumps(dumps: Dumps, ended: AttemptAccount | None = None) -> HangVerdict:
+    """The verdict on dumps that have been read, beside the recorded end of their attempt."""
     strangers = others(dumps.by_rank)
     kept = {rank: dump for rank, dump in dumps.by_rank.items() if rank not in strangers}
     aside = [*dumps.set_aside]
@@ -86,7 +93,7 @@ def judge_dumps(dumps: Dumps) -> HangVerdict:
     if judged.why == "older" and (rank := _other_attempt(table)) is not None:
         why = "of another attempt: it contradicts the others, and its times are further away than a timeout"
         aside.append(SetAside(kept.pop(rank).file, why))
-        return judge_dumps(Dumps(kept, tuple(aside), dumps.remarks))
+        return judge_dumps(Dumps(kept, tuple(aside), dumps.remarks), ended)
     evidence = gather(table, stuck, judged.root, judged.mismatch, aside, dumps.remarks)
     place, sequence, operation = _named(judged)
     return HangVerdict(
@@ -105,8 +112,10 @@ def judge_dumps(dumps: Dumps) -> HangVerdict:
             judged.unknown,
             judged.why,
             evidence,
+            ended is not None,
         ),
         evidence=evidence,
+        ended=ended,
     )
 
 
