@@ -15,7 +15,7 @@ from holdfast.runs.diagnosis.rules import RuleSet
 from holdfast.runs.diagnosis.scanning import Scan, scan_all
 from holdfast.runs.diagnosis.unknown import unknown_templates
 from holdfast.runs.diagnosis.verdict import judged
-from holdfast.runs.goodput.accounting import end_of
+from holdfast.runs.goodput.accounting import breakdown_around
 
 MOST_PLACES = 64
 """Logs whose folders are searched for events of the run."""
@@ -75,7 +75,8 @@ def _beside_the_end(found: Diagnosis, logs: Sequence[LogFile]) -> Diagnosis:
 
     Where no line names a cause of its own, and the events say who was first, that is the answer.
     """
-    ended = end_of(*(log.path for log in logs[:MOST_PLACES]))
+    recorded = breakdown_around(*(log.path for log in logs[:MOST_PLACES]))
+    ended = None if recorded is None else recorded.attempts[-1]
     known = ended is not None and ended.interrupted and ended.first_rank_gone is not None
     if ended is None or not known or found.kind in ("root", "vague"):
         return replace(found, ended=ended)

@@ -98,6 +98,11 @@ class Breakdown:
         """Attempts that did not end by themselves."""
         return interruptions(self.attempts)
 
+    def attempt_at(self, time_s: float) -> AttemptAccount:
+        """The attempt of a moment, in seconds since 1970: the last one that had begun."""
+        begun = [each for each in self.attempts if self.began_s + each.begin_s <= time_s]
+        return (begun or self.attempts[:1])[-1]
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast runs report``; units are in the names."""
         steps = [each.first_step for each in self.replays]
@@ -165,8 +170,8 @@ def breakdown(
     return account(ledger, rate_per_node_day=rate_per_node_day, fleet=fleet, now_s=now_s)
 
 
-def end_of(*places: Path | str) -> AttemptAccount | None:
-    """The last attempt of the run in whose folder something lies.
+def breakdown_around(*places: Path | str) -> Breakdown | None:
+    """The breakdown of the run in whose folder something lies.
 
     Args:
         places: flight records, logs, or folders of them; a run's folder, or the one around it.
@@ -178,7 +183,7 @@ def end_of(*places: Path | str) -> AttemptAccount | None:
         around = [each for each in place.absolute().parents[:DEEPEST] if any(each.glob(RANK_FILES))]
         for folder in [*([place] if place.is_dir() else []), *around]:
             with suppress(InputError):
-                return breakdown(folder).attempts[-1]
+                return breakdown(folder)
     return None
 
 

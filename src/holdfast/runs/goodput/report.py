@@ -79,7 +79,7 @@ class RunReport(Answer):
         from holdfast.runs.straggling.scores import stragglers
 
         run = self.ledger.run
-        hung = hang_of(run.folder, self.breakdown.attempts[-1])
+        hung = hang_of(run.folder, self.breakdown)
         found = [] if hung is None else hung.sections()
         with suppress(InputError):  # nothing to compare
             found += stragglers(run).sections()[:1]
