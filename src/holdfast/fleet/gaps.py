@@ -141,6 +141,7 @@ def without_gpus(log: FleetLog) -> tuple[float, int]:
     return (1 - row["share"], row["n"]) if log.has_gpus and row["n"] else (0.0, 0)
 
 
+@once
 def unlike_clusters(log: FleetLog) -> dict[str, float]:
     """Failures per 1,000 node-days of each cluster, where they are not alike; empty where they may be."""
     if not log.several_clusters:
