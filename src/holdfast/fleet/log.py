@@ -481,9 +481,10 @@ class FleetLog:
     @property
     def runaways(self) -> int:
         """Attempts that run a day beyond their time limit, or on a node that others filled meanwhile."""
-        if not self.ended("RUNNING"):
-            return 0
         running = f"{self._placed} AS placed WHERE ran AND end_s IS NULL AND state = 'RUNNING'"
+        first_s = self.value(f"SELECT min(start_s) FROM {running}")
+        if first_s is None:
+            return 0
         return int(
             self.value(
                 f"""SELECT count(*) FROM {running} AND (runtime_s > time_limit_s + {DAY_S} OR key IN (
@@ -492,7 +493,8 @@ class FleetLog:
                         FROM {running} AND gpus > 0
                     ) AS held JOIN (
                         SELECT unnest(nodes) AS node, start_s, gpus / node_count AS part
-                        FROM {self._placed} AS placed WHERE ran AND node_count > 0
+                        FROM {self._placed} AS placed
+                        WHERE ran AND node_count > 0 AND start_s > {first_s}
                     ) AS later USING (node) JOIN {self.table("nodes")} AS whole USING (node)
                     WHERE start_s > low AND start_s < high AND part >= whole.gpus))"""
             )
