@@ -74,7 +74,7 @@ class PlainGame:
             return all(grid != before for before, _ in self.seen)
         if self.ko == "situational":
             return (grid, 3 - self.turn) not in self.seen
-        # Simple ko: not back to the position before the opponent's move, and a suicide of one stone changes nothing.
+        # Not back to the position before the opponent's move; a suicide of one stone changes nothing.
         return grid != self.previous or grid == self.grid
 
     def play(self, point: Point | None) -> PlainGame:

@@ -12,6 +12,8 @@ from plain_go import PlainGame
 from holdfast.errors import InputError
 from holdfast.go import RULES, Game, IllegalMove, Rules, perft
 from holdfast.go import _kernels as kernels
+from holdfast.go._playouts import playouts
+from holdfast.go.patterns import pattern_table
 
 SIZES = [(1, 5), (2, 2), (2, 7), (3, 3), (4, 3), (5, 5), (6, 4)]
 
@@ -73,7 +75,7 @@ def test_published_numbers_of_move_sequences(size: int, rules: str, nodes: list[
 def test_move_sequences_are_those_of_the_definition(
     rows: int, cols: int, depth: int, rules: str
 ) -> None:
-    game, plain = pair(rows, cols, rules)
+    _, plain = pair(rows, cols, rules)
     assert perft(rows, cols, depth, rules) == plain.perft(depth)
 
 
@@ -254,7 +256,10 @@ def test_sizes_that_are_none(rows: int, cols: int) -> None:
 def test_playouts_end_and_are_fair() -> None:
     game, scores = Game(5, 5), np.zeros(2000, np.int64)
     scratch, state = np.empty_like(game.board), np.array([7], np.uint64)
-    kernels.playouts(game.board, scratch, state, len(scores), scores)
-    assert (abs(scores) <= 25).all()
-    # Black moves first; the standard error of the mean is 0.3.
-    assert 0.5 < scores.mean() < 6
+    first = np.zeros(game.board.shape[1], np.int64)
+    for wise in (False, True):
+        moves = playouts(game.board, scratch, pattern_table(), state, first, wise, scores)
+        assert len(scores) * 20 < moves < len(scores) * 75
+        assert (abs(scores) <= 25).all()
+        # Black moves first; the standard error of the mean is 0.3.
+        assert 0.5 < scores.mean() < 8

@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 from holdfast.kernels import kernel
 
 Board = NDArray[np.int64]
+Key = Any
+"""A Zobrist key: `numpy.uint64`, the exclusive or of those of the stones."""
 
 EMPTY, BLACK, WHITE, BORDER = range(4)
 PASS = 0
+SUICIDE, QUIET, CAPTURES = range(3)
 
 # Planes of a board. Those of chains are valid at heads.
 COLOR = 0
@@ -222,13 +225,18 @@ def play(board: Board, point: int, color: int) -> None:
 
 
 @kernel(**_UNCOUNTED)
-def _contact(board: Board, point: int, sign: int) -> None:
-    """Count the point as a liberty of the chains around it (1), or no longer (-1)."""
+def outcome(board: Board, point: int, color: int) -> int:
+    """What a stone on an empty point does: SUICIDE, QUIET or CAPTURES."""
     width = board[INFO, WIDTH]
+    found = QUIET if board[NEAR, point] >= _NEAR_EMPTY else SUICIDE
     for side in range(4):
         near = point + neighbor(width, side)
-        if EMPTY < board[COLOR, near] < BORDER:
-            board[LIBERTIES, board[CHAIN, near]] += sign
+        # The point is a liberty of the chains around it; of one in atari, it is the last.
+        if board[COLOR, near] == color and atari(board, board[CHAIN, near]) == 0:
+            found = max(found, QUIET)
+        elif board[COLOR, near] == BLACK + WHITE - color and atari(board, board[CHAIN, near]) != 0:
+            found = CAPTURES
+    return found
 
 
 @kernel(**_UNCOUNTED)
@@ -238,112 +246,74 @@ def legal(board: Board, point: int, color: int, suicide: bool) -> bool:
         return False
     if board[NEAR, point] >= _NEAR_EMPTY or suicide:
         return True
-    width = board[INFO, WIDTH]
-    _contact(board, point, -1)
-    found = False
-    for side in range(4):
-        near = point + neighbor(width, side)
-        if board[COLOR, near] != BORDER:
-            alive = board[LIBERTIES, board[CHAIN, near]] != 0
-            found = found or alive == (board[COLOR, near] == color)
-    _contact(board, point, 1)
-    return found
+    return outcome(board, point, color) != SUICIDE
 
 
 # --- Superko -------------------------------------------------------------------------------------
 
 
 @kernel(**_UNCOUNTED)
-def _slot(history: History, key: int, number: int) -> int:
-    """The slot of a position; number -1: of the first with that key, or the free slot after the last."""
+def find_slot(history: History, key: Key, entry: int) -> int:
+    """The first slot of a key that holds an entry of the table."""
     mask = history.table.size - 1
     slot = np.int64(key & np.uint64(mask))
-    while history.table[slot] != 0:
-        found = history.table[slot] - 1
-        if found == number or (number < 0 and history.keys[found] == key):
-            break
+    while history.table[slot] != entry:
         slot = (slot + 1) & mask
     return slot
 
 
 @kernel(**_UNCOUNTED)
-def remember(history: History, board: Board, key: int, situational: bool) -> None:
+def remember(history: History, board: Board, key: Key, situational: bool) -> None:
     """Add the position on the board."""
     number = history.count[0]
     history.keys[number] = key
     for cell in range(1, history.cells.shape[1]):
         history.cells[number, cell] = board[COLOR, cell]
     history.cells[number, 0] = board[INFO, TURN] if situational else 0
-    # Behind all others with that key, so that the last one added can be taken out again.
-    mask = history.table.size - 1
-    slot = np.int64(key & np.uint64(mask))
-    while history.table[slot] != 0:
-        slot = (slot + 1) & mask
-    history.table[slot] = number + 1
+    history.table[find_slot(history, key, 0)] = number + 1
     history.count[0] = number + 1
 
 
 @kernel(**_UNCOUNTED)
 def forget(history: History) -> None:
-    """Remove the position added last."""
-    history.count[0] -= 1
+    """Remove the position added last, behind which no other was placed."""
     number = history.count[0]
-    history.table[_slot(history, history.keys[number], number)] = 0
+    history.table[find_slot(history, history.keys[number - 1], number)] = 0
+    history.count[0] = number - 1
 
 
 @kernel(**_UNCOUNTED)
-def key_after(board: Board, zobrist: NDArray[np.uint64], key: int, point: int, color: int) -> int:
-    """Zobrist key of the stones after a legal move. `zobrist`: [2, cells]."""
+def key_after(
+    board: Board, scratch: Board, zobrist: NDArray[np.uint64], key: Key, point: int, color: int
+) -> Key:
+    """Zobrist key of the stones after a legal move.
+
+    Args:
+        board: before the move.
+        scratch: another board, overwritten.
+        zobrist: [2, cells].
+        key: of the stones on the board.
+        point: where a stone is played.
+        color: whose.
+    """
     key ^= zobrist[color - BLACK, point]
-    if board[NEAR, point] >= _NEAR_EMPTY and near_color(board[NEAR, point], 3 - color) == 0:
-        return key
-    width = board[INFO, WIDTH]
-    _contact(board, point, -1)
-    captured, alive = 0, board[NEAR, point] >= _NEAR_EMPTY
-    for side in range(4):
-        near = point + neighbor(width, side)
-        found = board[COLOR, near]
-        if found == color:
-            alive = alive or board[LIBERTIES, board[CHAIN, near]] != 0
-        elif found == BLACK + WHITE - color and board[LIBERTIES, board[CHAIN, near]] == 0:
-            key ^= _chain_key(board, zobrist, point, side)
-            captured += 1
-    if captured == 0 and not alive:
-        key ^= zobrist[color - BLACK, point]
-        for side in range(4):
-            if board[COLOR, point + neighbor(width, side)] == color:
-                key ^= _chain_key(board, zobrist, point, side)
-    _contact(board, point, 1)
-    return key
-
-
-@kernel(**_UNCOUNTED)
-def _chain_key(board: Board, zobrist: NDArray[np.uint64], point: int, side: int) -> int:
-    """Key of the chain on a side of a point; 0 if it is that of an earlier side, too."""
-    width = board[INFO, WIDTH]
-    head = board[CHAIN, point + neighbor(width, side)]
-    color = board[COLOR, head]
-    key = np.uint64(0)
-    for earlier in range(side):
-        near = point + neighbor(width, earlier)
-        if board[COLOR, near] == color and board[CHAIN, near] == head:
-            return key
-    stone = head
-    while True:
-        key ^= zobrist[color - BLACK, stone]
-        stone = board[NEXT, stone]
-        if stone == head:
-            break
+    found = outcome(board, point, color)
+    if found != QUIET:
+        copy(scratch, board)
+        play(scratch, point, color)
+        lost = color if found == SUICIDE else BLACK + WHITE - color
+        for place in range(board[INFO, N_FREE] - 1, scratch[INFO, N_FREE]):
+            key ^= zobrist[lost - BLACK, scratch[FREE, place]]
     return key
 
 
 @kernel(**_UNCOUNTED)
 def repeats(
-    board: Board, history: History, scratch: Board, key: int, point: int, color: int
+    board: Board, history: History, scratch: Board, key: Key, point: int, color: int
 ) -> bool:
-    """Whether a move leads to an earlier position; `key` is that after it, `scratch` a board of its own."""
-    slot = _slot(history, key, -1)
+    """Whether a move leads to an earlier position; `key` is that after it."""
     mask = history.table.size - 1
+    slot = np.int64(key & np.uint64(mask))
     while history.table[slot] != 0:
         number = history.table[slot] - 1
         if history.keys[number] == key:
@@ -379,7 +349,7 @@ def allowed(
         if not legal(board, point, color, suicide):
             continue
         if superko:
-            after = key_after(board, zobrist, key, point, color)
+            after = key_after(board, scratch, zobrist, key, point, color)
             if repeats(board, history, scratch, after, point, color):
                 continue
         moves[found] = point
@@ -391,6 +361,7 @@ def allowed(
 def advance(
     board: Board,
     history: History,
+    scratch: Board,
     zobrist: NDArray[np.uint64],
     point: int,
     color: int,
@@ -399,7 +370,7 @@ def advance(
     """Play a legal move or PASS, and remember the position."""
     key = history.keys[history.count[0] - 1]
     if point != PASS:
-        key = key_after(board, zobrist, key, point, color)
+        key = key_after(board, scratch, zobrist, key, point, color)
     play(board, point, color)
     remember(history, board, key, situational)
 
@@ -447,7 +418,7 @@ def perft(
         left[level] -= 1
         point, color = moves[level, left[level]], board[INFO, TURN]
         boards[level + 1] = board
-        advance(boards[level + 1], history, zobrist, point, color, situational)
+        advance(boards[level + 1], history, scratch, zobrist, point, color, situational)
         level += 1
         entered = True
     return nodes

@@ -93,6 +93,8 @@ class Position(NamedTuple):
     situational: bool
     suicide: bool
     komi: float
+    by_points: bool
+    """Whether a game is worth its share of the points, or a win."""
 
 
 @kernel(**_UNCOUNTED)
@@ -215,7 +217,15 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
             depth += 1
             path[depth] = node
             move, color = tree.links[node, MOVE], board[INFO, TURN]
-            advance(board, history, position.zobrist, np.int64(move), color, position.situational)
+            advance(
+                board,
+                history,
+                scratch,
+                position.zobrist,
+                np.int64(move),
+                color,
+                position.situational,
+            )
         # 2. To the end of the game.
         for cell in range(first.size):
             first[cell] = 0
@@ -227,6 +237,8 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
             playout(board, position.patterns, state, first, True)
             score = count(board) - position.komi
         black = 1.0 if score > 0 else 0.5 if score == 0 else 0.0
+        if position.by_points:
+            black = 0.5 + 0.5 * score / (board[INFO, ROWS] * board[INFO, COLS])
         # 3. Up the tree; moves behind a node count for all of its children of that color.
         for place in range(depth, -1, -1):
             node = path[place]

@@ -65,7 +65,7 @@ def match(
         komi: Points for white.
         seed: Random seed.
     """
-    from holdfast.go.match import match as compute
+    from holdfast.go.matches import match as compute
     from holdfast.go.rules import read_size
 
     return compute(a, b, games, size=read_size(size), komi=komi, rules=rules, seed=seed)

@@ -15,7 +15,6 @@ from holdfast.errors import HoldfastError, InputError
 
 GAMES = "/usr/games"
 """Where Debian installs games, which is not on every PATH."""
-_QUIT_S = 10.0
 
 
 class EngineFailure(HoldfastError):
@@ -58,12 +57,15 @@ class GtpProcess:
             text=True,
             errors="replace",
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._output:
             self._lines.put(line)
         self._lines.put(None)
 
@@ -73,10 +75,9 @@ class GtpProcess:
         Raises:
             EngineFailure: if the engine refuses, ends, or is late.
         """
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(command + "\n")
-            self._process.stdin.flush()
+            self._input.write(command + "\n")
+            self._input.flush()
         except OSError:
             raise EngineFailure(f"{self.line}: ended before {command!r}") from None
         lines: list[str] = []
@@ -98,15 +99,19 @@ class GtpProcess:
             raise EngineFailure(f"{self.line}: {command!r} was refused: {text[1:].strip()}")
         return text[1:].strip()
 
-    def close(self) -> None:
-        """End the process and count its CPU time."""
+    def close(self, quit_s: float = 10.0) -> None:
+        """End the process, which has some seconds to quit, and count its CPU time."""
         before = getrusage(RUSAGE_CHILDREN)
+        self.deadline_s = quit_s
         with contextlib.suppress(EngineFailure):
-            self.deadline_s = _QUIT_S
             self.send("quit")
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            self._process.communicate(timeout=_QUIT_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(quit_s)
         self._process.kill()
         self._process.wait()
+        self._reader.join()
+        self._output.close()
+        with contextlib.suppress(OSError):  # what was not sent is lost with the engine
+            self._input.close()
         after = getrusage(RUSAGE_CHILDREN)
         self.cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -62,9 +62,8 @@ class Engine:
             return None
         number = words.pop(0) if words[0].isascii() and words[0].isdecimal() else ""
         try:
-            if not words or words[0] not in self._commands:
-                raise Refusal("unknown command")
-            status, text = "=", self._commands[words[0]](words[1:])
+            run = self._commands.get(words[0] if words else "", _unknown)
+            status, text = "=", run(words[1:])
         except Refusal as refusal:
             status, text = "?", str(refusal)
         except IllegalMove:
@@ -76,21 +75,27 @@ class Engine:
     # --- Administration --------------------------------------------------------------------------
 
     def do_protocol_version(self, _: list[str]) -> str:
+        """The version of the protocol."""
         return "2"
 
     def do_name(self, _: list[str]) -> str:
+        """The name of the engine."""
         return "holdfast"
 
     def do_version(self, _: list[str]) -> str:
+        """The version of holdfast."""
         return __version__
 
     def do_known_command(self, words: list[str]) -> str:
+        """Whether there is a command."""
         return "true" if words and words[0] in self._commands else "false"
 
     def do_list_commands(self, _: list[str]) -> str:
+        """All commands."""
         return "\n".join(sorted(self._commands))
 
     def do_quit(self, _: list[str]) -> str:
+        """End."""
         self.running = False
         return ""
 
@@ -102,25 +107,30 @@ class Engine:
         return ""
 
     def do_boardsize(self, words: list[str]) -> str:
+        """A square board, empty."""
         size = _whole(words, 0)
         if not 2 <= size <= MOST_ROWS:
             raise Refusal("unacceptable size")
         return self._new_game(size, size)
 
     def do_rectangular_boardsize(self, words: list[str]) -> str:
+        """A board of columns and rows, empty; an extension that KataGo has, too."""
         cols, rows = _whole(words, 0), _whole(words, 1)
         if not (2 <= rows <= MOST_ROWS and 2 <= cols <= MOST_ROWS):
             raise Refusal("unacceptable size")
         return self._new_game(rows, cols)
 
     def do_clear_board(self, _: list[str]) -> str:
+        """The board, empty."""
         return self._new_game(self.game.rows, self.game.cols)
 
     def do_komi(self, words: list[str]) -> str:
+        """Points for white."""
         self.game.komi = _real(words, 0)
         return ""
 
     def do_fixed_handicap(self, words: list[str]) -> str:
+        """Black stones on the points of the protocol."""
         count = _whole(words, 0)
         points = _handicap_points(self.game, count)
         if len(points) != count or count < 2:
@@ -128,11 +138,13 @@ class Engine:
         return self._handicap(points)
 
     def do_place_free_handicap(self, words: list[str]) -> str:
+        """Black stones where the engine likes them, fewer if it has no place."""
         if (count := _whole(words, 0)) < 2:
             raise Refusal("invalid number of stones")
         return self._handicap(_handicap_points(self.game, min(count, 9)))
 
     def do_set_free_handicap(self, words: list[str]) -> str:
+        """Black stones on given points."""
         if len(words) < 2 or len({word.upper() for word in words}) < len(words):
             raise Refusal("bad vertex list")
         if "PASS" in map(str.upper, words):
@@ -150,6 +162,7 @@ class Engine:
     # --- Playing ---------------------------------------------------------------------------------
 
     def do_play(self, words: list[str]) -> str:
+        """A move of either side."""
         color = _color(words)
         if len(words) < 2:
             raise Refusal("syntax error")
@@ -157,6 +170,7 @@ class Engine:
         return ""
 
     def do_genmove(self, words: list[str]) -> str:
+        """Choose a move and play it."""
         begin, color = time.monotonic(), _color(words)
         cell = self.choose(color).cell
         self.game.play(cell, color)
@@ -164,6 +178,7 @@ class Engine:
         return self.game.vertex(cell)
 
     def do_reg_genmove(self, words: list[str]) -> str:
+        """Choose a move without playing it."""
         return self.game.vertex(self.choose(_color(words)).cell)
 
     def choose(self, color: int) -> Choice:
@@ -181,12 +196,14 @@ class Engine:
         return self.search.choose(game, visits, seconds)
 
     def do_undo(self, _: list[str]) -> str:
+        """Take the last move back."""
         if not self.game.moves:
             raise Refusal("cannot undo")
         self.game.undo()
         return ""
 
     def do_time_settings(self, words: list[str]) -> str:
+        """Main time, and periods with a number of moves."""
         main, period, stones = (_whole(words, place) for place in range(3))
         if min(main, period, stones) < 0:
             raise Refusal("syntax error")
@@ -194,6 +211,7 @@ class Engine:
         return ""
 
     def do_time_left(self, words: list[str]) -> str:
+        """The controller's clock."""
         color, seconds, stones = _color(words), _real(words, 1), _whole(words, 2)
         self.clock.left[color] = (seconds, max(0, stones))
         self.clock.limited = True
@@ -202,23 +220,28 @@ class Engine:
     # --- The end ---------------------------------------------------------------------------------
 
     def do_final_score(self, _: list[str]) -> str:
+        """The score once dead stones are captured."""
         return result_text(settle(self.game).score())
 
     def do_final_status_list(self, words: list[str]) -> str:
+        """Stones that are dead, or alive, once both sides have played on."""
         if not words or words[0] not in ("dead", "alive", "seki"):
             raise Refusal("syntax error")
         owners, colors = settle(self.game).owners(), self.game.colors
-        if words[0] == "seki":
-            return ""
         alive = (colors > 0) & (owners == colors)
-        chosen = alive if words[0] == "alive" else (colors > 0) & ~alive
-        rows, cols = chosen.nonzero()
+        groups = {"alive": alive, "dead": (colors > 0) & ~alive, "seki": colors > 2}
+        rows, cols = groups[words[0]].nonzero()
         return "\n".join(
             f"{LETTERS[col]}{self.game.rows - row}" for row, col in zip(rows, cols, strict=True)
         )
 
     def do_showboard(self, _: list[str]) -> str:
+        """The board as text."""
         return f"\n{self.game}"
+
+
+def _unknown(_: list[str]) -> str:
+    raise Refusal("unknown command")
 
 
 def _color(words: list[str]) -> int:

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-# X and O are the two colors, # is the border, ? is anything, x is anything but X; the move is in the middle.
+# X and O are colors, # is the border, ? is anything, x is anything but X; the move is in the middle.
 HANE = (("XOX", "...", "???"), ("XO.", "...", "?.?"), ("XO?", "X..", "?.?"))
 HANE_OF_X = ("XOO", "...", "?.?")
 CUT = ("XO?", "O.?", "???")
@@ -43,7 +43,8 @@ def pattern_table() -> NDArray[np.bool_]:
 
 
 def _any(patterns: Iterable[tuple[str, ...]]) -> NDArray[np.bool_]:
-    return np.any([_matches(pattern) for pattern in patterns], axis=0)
+    found: NDArray[np.bool_] = np.any([_matches(pattern) for pattern in patterns], axis=0)
+    return found
 
 
 def _matches(pattern: tuple[str, ...]) -> NDArray[np.bool_]:

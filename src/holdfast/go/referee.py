@@ -12,14 +12,15 @@ _NODES = 40_000
 def settle(game: Game, visits: int = _VISITS) -> Game:
     """The game played on by search for both sides, until both pass.
 
-    Dead stones count as alive in the area of a board that was left early; played on, they are captured.
+    Dead stones count as alive in the area of a board that was left early; played on for points, they are
+    captured.
 
     Args:
         game: not changed.
         visits: simulations per move.
     """
     settled = game.copy()
-    search = PlayoutSearch(nodes=_NODES)
+    search = PlayoutSearch(nodes=_NODES, by_points=True)
     passes = 0
     for _ in range(2 * game.rows * game.cols):
         choice = search.choose(settled, visits)

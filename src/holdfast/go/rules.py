@@ -217,19 +217,25 @@ class Game:
         if not kernels.legal(board, cell, color, self.suicide):
             return "ko" if cell == board[INFO, kernels.KO] else "suicide"
         if self.superko:
-            key = kernels.key_after(board, self.zobrist, self._key, cell, color)
-            if kernels.repeats(board, self.history, self._scratch, np.uint64(key), cell, color):
+            before = self.history.keys[self.history.count[0] - 1]
+            key = np.uint64(
+                kernels.key_after(board, self._scratch, self.zobrist, before, cell, color)
+            )
+            if kernels.repeats(board, self.history, self._scratch, key, cell, color):
                 return "superko"
         return ""
 
-    @property
-    def _key(self) -> np.uint64:
-        """Zobrist key of the stones on the board."""
-        return self.history.keys[self.history.count[0] - 1]
-
     def _put(self, cell: int, color: int) -> None:
         self.reserve(1)
-        kernels.advance(self.board, self.history, self.zobrist, cell, color, self.situational)
+        kernels.advance(
+            self.board,
+            self.history,
+            self._scratch,
+            self.zobrist,
+            cell,
+            color,
+            self.situational,
+        )
         self.moves.append((color, cell))
 
     def reserve(self, more: int) -> None:
@@ -240,11 +246,8 @@ class Game:
         self.history = _history(2 * (count + more), old.cells.shape[1])
         self.history.keys[:count], self.history.cells[:count] = old.keys[:count], old.cells[:count]
         self.history.count[0] = count
-        for number, key in enumerate(old.keys[:count].tolist()):
-            slot = key % len(self.history.table)
-            while self.history.table[slot]:
-                slot = (slot + 1) % len(self.history.table)
-            self.history.table[slot] = number + 1
+        for number, key in enumerate(old.keys[:count]):
+            self.history.table[kernels.find_slot(self.history, key, 0)] = number + 1
 
     def undo(self) -> None:
         """Take the last move back.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.go import _kernels as kernels
 from holdfast.go import _search
 from holdfast.go._search import CHILDREN, FIRST, MOVE, VISITS, WINS, Position, Tree
 from holdfast.go.patterns import pattern_table
@@ -55,12 +57,15 @@ def make_tree(nodes: int, columns: int) -> Tree:
     )
 
 
-def make_position(game: Game) -> Position:
+def make_position(game: Game, by_points: bool = False) -> Position:
     """A search's own view of a game, which grows the game's history."""
     game.reserve(DEPTH)
     cells = game.board.shape[1]
+    root = game.board.copy()
+    if game.over:  # it is played on
+        root[kernels.INFO, kernels.PASSES] = 0
     return Position(
-        root=game.board,
+        root=root,
         boards=np.empty((2, *game.board.shape), np.int64),
         history=game.history,
         zobrist=game.zobrist,
@@ -72,7 +77,8 @@ def make_position(game: Game) -> Position:
         superko=game.superko,
         situational=game.situational,
         suicide=game.suicide,
-        komi=float(game.komi),
+        komi=0.0 if by_points else float(game.komi),
+        by_points=by_points,
     )
 
 
@@ -107,7 +113,7 @@ class TreeOfGame:
             match = below[self.tree.links[below, MOVE] == cell]
             node = int(match[0]) if len(match) else -1
         turns = [color for color, _ in game.moves[known:]]
-        if any(one == two for one, two in zip(turns, turns[1:], strict=False)):
+        if any(one == two for one, two in pairwise(turns)):
             node = -1  # a side moved twice, which no tree has
         if node:
             target = make_tree(self.nodes, self.columns)
@@ -152,9 +158,11 @@ class PlayoutSearch:
     Args:
         seed: of the random numbers.
         nodes: room of the tree, 36 bytes each.
+        by_points: look for points, without komi, rather than for the most probable win.
     """
 
-    def __init__(self, seed: int = 1, nodes: int = NODES) -> None:
+    def __init__(self, seed: int = 1, nodes: int = NODES, by_points: bool = False) -> None:
+        self.by_points = by_points
         self._tree = TreeOfGame(columns=6, nodes=nodes)
         # Any state but 0: the golden ratio spreads small seeds.
         mixed = (seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
@@ -169,7 +177,7 @@ class PlayoutSearch:
             seconds: wall time; None: no limit.
         """
         begin = time.monotonic()
-        tree, position = self._tree.follow(game), make_position(game)
+        tree, position = self._tree.follow(game), make_position(game, self.by_points)
         left = visits if visits is not None else 1 << 62
         size, last = 16, begin
         while left > 0:

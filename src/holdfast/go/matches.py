@@ -1,4 +1,4 @@
-"""Matches between two players: both colors, a referee, identical games counted once, Elo with its interval."""
+"""Matches between two players: both colors, a referee, identical games counted once, Elo."""
 
 from __future__ import annotations
 
@@ -211,7 +211,11 @@ class Match(Answer):
             rows.append(
                 {"black": self.a if color == "a" else self.b, "games": len(games), "won": won}
             )
-        columns = {"won": ColumnFormat("Won by the first player")}
+        columns = {
+            "black": ColumnFormat("Black"),
+            "games": ColumnFormat("Games"),
+            "won": ColumnFormat("Won by the first player"),
+        }
         cost = f"{duration(self.core_s[0])} of CPU time against {duration(self.core_s[1])}"
         how = How(
             "P(win) = 1 / (1 + 10^(-d / 400)), d the difference in Elo; a draw is half a win",
