@@ -235,3 +235,44 @@ def test_what_never_shares_a_node_adds_nothing_to_its_gpus(
 def test_an_inventory_tells_more_than_jobs(tmp_path: Path) -> None:
     log = Log(sharing((2, 2)), nodes={f"n{n}": 16 for n in range(6)}).open(tmp_path)
     assert log.gpus_per_node == 16
+
+
+@pytest.mark.parametrize("gangs", [4, 2])
+def test_gangs_share_nodes_as_single_jobs_do(tmp_path: Path, gangs: int) -> None:
+    """Pairs of nodes full of jobs that have a part of both."""
+    attempts = [
+        Attempt(
+            1 + 100 * day + 10 * pair + n, own, day * DAY, (day + 1) * DAY - 60, gpus=16 // gangs
+        )
+        for day in range(9)
+        for pair, own in enumerate([("a1", "a2"), ("b1", "b2")])
+        for n in range(gangs)
+    ]
+    assert Log(attempts).open(tmp_path).gpus_per_node == 8
+
+
+def test_a_suspended_job_holds_no_gpus_at_a_time_that_nothing_tells(tmp_path: Path) -> None:
+    """Each third is suspended for four hours, in which another has all its GPUs."""
+    attempts = []
+    for day in range(30):
+        suspended = day % 3 == 0
+        ran_s = 20 * 3600 - 4 * 3600 * suspended
+        own, start = ("n1",), day * DAY
+        attempts.append(Attempt(1 + day, own, start, start + 20 * 3600, runtime_s=ran_s))
+        if suspended:
+            attempts.append(Attempt(100 + day, own, start + 3600, start + 5 * 3600))
+    assert Log(attempts).open(tmp_path).gpus_per_node == 8
+
+
+def test_an_hour_that_clocks_repeat_makes_no_gpus(tmp_path: Path) -> None:
+    """Jobs of half an hour, one after the other; those of one hour are placed an hour early."""
+    starts = [1800 * n for n in range(5 * 48)]
+    placed = [start - 3600 * (start // 3600 == 60) for start in starts]
+    attempts = [Attempt(n, ("n1",), at, at + 1750) for n, at in enumerate(placed, 1)]
+    assert Log(attempts).open(tmp_path).gpus_per_node == 8
+
+
+def test_an_inventory_of_some_nodes_bounds_the_others(tmp_path: Path) -> None:
+    """More GPUs at once than any node that is known has: accounting is wrong, or time is shared."""
+    log = Log(sharing((8, 8)), nodes={"x1": 8, "x2": 4}).open(tmp_path)
+    assert log.gpus_per_node == 8

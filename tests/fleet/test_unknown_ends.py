@@ -124,6 +124,7 @@ GHOST = Attempt(99, ("n1", "n2"), 0, None, "RUNNING", runtime_s=30 * DAY, limit_
     [
         pytest.param(GHOST, 1, id="on nodes of others"),
         pytest.param(replace(GHOST, nodes=("n7",), limit_s=DAY), 1, id="beyond its limit"),
+        pytest.param(replace(GHOST, gpus=4), 1, id="on a part of nodes of others"),
         pytest.param(replace(GHOST, nodes=("n7",)), 0, id="alone"),
         pytest.param(replace(GHOST, gpus=0), 0, id="on processors beside"),
         pytest.param(replace(GHOST, start=27 * DAY, runtime_s=3 * DAY), 0, id="the last one"),
