@@ -322,6 +322,9 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
         HoldfastError: bad input.
     """
     root, path = app, list(tokens)
+    # What follows -- is a command of somebody else, or names that look like options: no option of ours.
+    others = path[path.index("--") :] if "--" in path else []
+    path = path[: len(path) - len(others)]
     if app.name != (prefix,):
         root, path = room(prefix, ""), [*app.name, *path]
         root.command(app)
@@ -340,6 +343,7 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
             from holdfast.report import warm_up
 
             warm_up()  # the drawing engine starts beside the computation
+        rest = (*rest, *others)
         _, apps, unused = root.parse_commands(rest, include_parent_meta=False)
         for group in apps[1:]:
             # Help lists commands in the order of the file, not of the alphabet.
