@@ -76,7 +76,7 @@ def test_two_ranks_of_torchrun(fault: str, tmp_path: Path) -> None:
         if fault == "freeze":
             assert f"Rank {victim} is in __getitem__" in found["sentence"]
             assert f"Rank {victim} waits for its DataLoader" in found["sentence"]
-        if fault == "nan":
+        if fault == "nan" and attempt == 1:
             assert f"rank {victim} is NaN or infinite from step {at} on" in found["advice"]
         if fault in ("raise", "kill", "freeze") and attempt == 1:
             assert found["step"] == at - 1
@@ -84,11 +84,13 @@ def test_two_ranks_of_torchrun(fault: str, tmp_path: Path) -> None:
             assert (f"step {steps}." in found["advice"]) == (steps > 0)
 
 
+@pytest.mark.full
 def test_one_process_goes_on_where_its_checkpoint_was(tmp_path: Path) -> None:
     program = (sys.executable, PROGRAM, "raise", "0", "25", tmp_path / "checkpoint")
     code, found = run(tmp_path, *program)
     assert (code, found["action"], found["step"]) == (1, "restart", 24)
-    assert found["ending"]["sentence"].endswith("(exec_training.py:53).")
+    line = PROGRAM.read_text().partition("the shard has no samples")[0].count("\n") + 1
+    assert found["ending"]["sentence"].endswith(f"(exec_training.py:{line}).")
     code, found = run(tmp_path, sys.executable, PROGRAM, "clean", *program[3:])
     # Adam counts its steps: those after the checkpoint are done again, and not counted from 1.
     assert (code, found["action"], found["step"]) == (0, "none", 50)

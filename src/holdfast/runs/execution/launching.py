@@ -214,7 +214,8 @@ def _watch(
         if stop_on_hang and told.change.event == "opened" and told.change.alarm.kind in STOPPING:
             child.stop()
 
-    limits = DEFAULTS.changed([f"hang_s={hang_after_s}s", f"silence_s={hang_after_s}s"])
+    silent_s = max(DEFAULTS.silence_s, hang_after_s)
+    limits = DEFAULTS.changed([f"hang_s={hang_after_s}s", f"silence_s={silent_s}s"])
     try:
         watch(own, limits=limits, poll_s=min(POLL_S, hang_after_s / 4), on_told=tell, clock=clock)
     except Exception as error:  # the training goes on
