@@ -324,10 +324,9 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
     Raises:
         HoldfastError: bad input.
     """
-    root, path = app, list(tokens)
     # What follows -- is a command of somebody else, or names that look like options: no option of ours.
-    others = path[path.index("--") :] if "--" in path else []
-    path = path[: len(path) - len(others)]
+    place = [*tokens, "--"].index("--")
+    root, path, others = app, [*tokens[:place]], tokens[place:]
     if app.name != (prefix,):
         root, path = room(prefix, ""), [*app.name, *path]
         root.command(app)
