@@ -34,7 +34,7 @@ def test_training_follows_torch(parties, settings):
         optimizer = SGD(w.values(), lr=0.2, momentum=0.9)
         losses = []
         for batch, targets in zip(images, labels, strict=True):
-            x = party.secret(batch if party.rank == 1 else None, owner=1)
+            x = party.secret(batch if party.rank == 1 else None, owner=1, bound=1.0)
             y = party.secret(targets if party.rank == 1 else None, owner=1)
             hidden = functions.conv2d(x, w["0.weight"], w["0.bias"], 2, 1).relu().flatten(1)
             hidden = functions.gelu(functions.linear(hidden, w["3.weight"], w["3.bias"]))
@@ -81,8 +81,8 @@ def test_gradients_match_autograd():
         )
 
     def main(party):
-        a = party.secret(x.detach() if party.rank == 0 else None, owner=0)
-        b = party.secret(w.detach() if party.rank == 1 else None, owner=1)
+        a = party.secret(x.detach() if party.rank == 0 else None, owner=0, bound=(0.4, 1.6))
+        b = party.secret(w.detach() if party.rank == 1 else None, owner=1, bound=4.0)
         SGD([a, b], lr=1.0)
         graph(a, b, functions, functions.cat).backward()
         return a.grad.reveal(), b.grad.reveal()

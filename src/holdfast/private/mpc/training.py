@@ -27,7 +27,7 @@ from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.private.mpc.functions import log_softmax, one_hot, softmax
 from holdfast.private.mpc.ring import invalid
-from holdfast.private.mpc.tensor import SharedTensor
+from holdfast.private.mpc.tensor import SharedTensor, within_together
 
 if TYPE_CHECKING:
     from holdfast.private.mpc.party import Party
@@ -117,16 +117,32 @@ class SGD:
         parameters: tensors that every party shares.
         lr: learning rate.
         momentum: share of the last step that the next one keeps.
+        bound: largest magnitude of a parameter. Where gradients could carry one farther, that is checked
+            in secret after the step, and is a `RangeError` when something is revealed next.
     """
 
     def __init__(
-        self, parameters: Iterable[SharedTensor], lr: float, momentum: float = 0.0
+        self,
+        parameters: Iterable[SharedTensor],
+        lr: float,
+        momentum: float = 0.0,
+        *,
+        bound: float = 64.0,
     ) -> None:
         self.parameters = list(parameters)
+        self.bound = bound
+        for parameter, new in zip(self.parameters, self._checked(self.parameters), strict=True):
+            parameter.share, parameter.scale, parameter.bound = new.share, new.scale, new.bound
         for parameter in self.parameters:
             parameter.requires_grad = True
         self.lr, self.momentum = lr, momentum
         self.velocities: list[SharedTensor | None] = [None] * len(self.parameters)
+
+    def _checked(self, tensors: list[SharedTensor]) -> list[SharedTensor]:
+        """The tensors, those that may be larger than `bound` declared not to be."""
+        far = [tensor for tensor in tensors if tensor.bound.magnitude > self.bound]
+        checked = iter(within_together(far, self.bound) if far else [])
+        return [next(checked) if t.bound.magnitude > self.bound else t for t in tensors]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -148,11 +164,13 @@ class SGD:
             return
         with moves[0][0].scope("sgd"):
             narrow_together([tensor for _, move, velocity in moves for tensor in (move, velocity)])
-        for parameter, move, _ in moves:
+            news = self._checked([parameter.detach() - move for parameter, move, _ in moves])
+        for (parameter, *_), new in zip(moves, news, strict=True):
             # The same tensor object: the optimizer and the model both hold it.
-            new = parameter.detach() - move
             parameter.share, parameter.scale, parameter.allowed = new.share, new.scale, new.allowed
-            parameter.fixed = None  # a masked value that was opened before is not this one
+            parameter.bound = new.bound
+            # What was known of the old values is not known of these.
+            parameter.fixed = parameter.row_sum = None
 
 
 def narrow_together(tensors: list[SharedTensor]) -> None:
@@ -162,7 +180,10 @@ def narrow_together(tensors: list[SharedTensor]) -> None:
     party = tensors[0].party
     shares = party.run(parallel(*(tensor.narrow() for tensor in tensors)))
     for tensor, share in zip(tensors, shares, strict=True):
-        tensor.share, tensor.scale = share, min(tensor.scale, party.fraction_bits)
+        bits = tensor.target()
+        if bits < tensor.scale:
+            tensor.share, tensor.scale = share, bits
+            tensor.bound = tensor.bound.widened(2.0**-bits)
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------

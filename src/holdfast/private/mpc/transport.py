@@ -165,6 +165,10 @@ class Channel:
     ) -> None:
         self.rank, self.parties = rank, len(connections) + 1
         self.round = 0
+        self.imagined = False
+        """Whether there are no peers: what is opened then means nothing."""
+        self.public_hash = 0
+        """CRC of all public facts so far; messages carry it, so that parties that differ notice."""
         self.ledger = Ledger()
         self.clock = clock or Clock()
         self._network, self._timeout_s = network, timeout_s
@@ -177,6 +181,12 @@ class Channel:
     def path(self, op: str = "") -> str:
         """Where the computation is, for messages: ``features.1 relu/less``."""
         return f"{self.ledger.module} {op or self.ledger.path}".strip()
+
+    def note(self, *facts: Any) -> None:
+        """Take public facts, bytes or what has a `repr`, into the hash that messages carry."""
+        for fact in facts:
+            data = fact if isinstance(fact, bytes) else repr(fact).encode()
+            self.public_hash = zlib.crc32(data, self.public_hash)
 
     def exchange(self, payload: Payload, group: Sequence[int] | None = None) -> list[Any]:
         """Send one payload to all peers and receive theirs, of the same size: one round.
@@ -258,7 +268,8 @@ class Channel:
             raise self._error(
                 link,
                 f"sent message {sequence} of {length} bytes, expected message {link.received} of "
-                f"{nbytes} bytes for the same operation; the scripts have taken different paths",
+                f"{nbytes} bytes for the same operation and the same public values; the scripts have "
+                "taken different paths, or public operands differ",
                 "desync",
             )
         link.received += 1
@@ -302,7 +313,7 @@ class Channel:
         return self._error(link, f"stopped: {reason.decode(errors='replace')}", "peer-aborted")
 
     def _checksum(self) -> int:
-        return zlib.crc32(self.path().encode())
+        return zlib.crc32(self.path().encode(), self.public_hash)
 
     def _error(self, link: _Link, problem: str, code: str) -> PeerError:
         return PeerError(problem, code=code, peer=link.peer, op=self.path(), round=self.round)
@@ -339,7 +350,7 @@ class EchoChannel(Channel):
 
     def __init__(self, rank: int, parties: int) -> None:
         super().__init__(rank, {})
-        self.parties = parties
+        self.parties, self.imagined = parties, True
         self.trace: list[TraceEvent] = []
         self._computing_since = time.perf_counter()
 
