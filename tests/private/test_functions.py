@@ -117,7 +117,10 @@ def test_beyond_both_ends_of_a_domain_a_function_is_right_or_refused(name):
     for point in outside:
         got = at(point)
         refused = isinstance(got, str) and name.replace("quotient", "reciprocal") in got
-        assert refused or got[0] == pytest.approx(reference(point), rel=2e-3, abs=2e-3), (point, got)
+        assert refused or got[0] == pytest.approx(reference(point), rel=2e-3, abs=2e-3), (
+            point,
+            got,
+        )
 
 
 def test_softmax_and_norms_match_numpy():

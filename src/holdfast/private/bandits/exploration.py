@@ -76,5 +76,7 @@ def explore(scores: SharedTensor, epsilon: float, coins: Coins) -> SharedTensor:
     """
     n, arms = scores.shape
     numbers = coins.uniform(n, 1 + arms)
-    limit = scores.party.public(torch.tensor(coin_probability(epsilon), dtype=torch.float64), scale=RANDOM_BITS)
+    limit = scores.party.public(
+        torch.tensor(coin_probability(epsilon), dtype=torch.float64), scale=RANDOM_BITS
+    )
     return where(numbers[:, :1] < limit, numbers[:, 1:], scores)

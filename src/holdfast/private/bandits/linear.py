@@ -175,7 +175,7 @@ class LinearBandit:
 
     @property
     def _largest_sum(self) -> float:
-        """b is the sum of T contexts times rewards."""
+        """B is the sum of T contexts times rewards."""
         length = math.sqrt(self.largest_norm)
         return 1.01 * max(1, self._learned) * self.largest_reward * length
 
@@ -197,7 +197,9 @@ class LinearBandit:
         sums, weights = chosen[:, -2 * d : -d], chosen[:, -d:]
         # 0 < A^-1 <= I: v = A^-1 x, [1, d], is no longer than x, and x' v is between 0 and |x|^2.
         moved = x.product(inverse, "matmul", bound=length).narrowed()
-        products = x.product(moved, "mul", bound=Bound(-self.largest_norm, self.largest_norm * 1.01))
+        products = x.product(
+            moved, "mul", bound=Bound(-self.largest_norm, self.largest_norm * 1.01)
+        )
         norm = products.sum() + 1.0
         norm.bound = Bound(1.0, 1.01 * self.largest_norm + 1.0)
         factor = reciprocal(norm, low=1.0, high=self.largest_norm * 2)

@@ -140,7 +140,7 @@ def count_of(op: str, left: Sequence[int], right: Sequence[int], options: Any) -
     if op == "conv2d":
         return math.prod(right[1:])
     if op == "conv2d_input":
-        return right[0] // groups * math.prod(right[2:])
+        return int(right[0] // groups * math.prod(right[2:]))
     if op == "conv2d_weight":
         return right[0] * math.prod(right[2:])
     return 1
@@ -187,12 +187,12 @@ def plan_product(
     """
     left, right = scales
     scale = min(kept, result.room)
-    if scale < min(kept, LEAST_BITS):
-        return None
     while True:
         total = left + right
         if result.fits(total):
             return ProductPlan(left, right, None, 0, total)
+        if scale < min(kept, LEAST_BITS):
+            return None
         # x = high 2^limb + low: high * y must fit, and so must low * y, |low| < 2^limb.
         bits = {"left": left + _log2(sums[0]), "right": right + _log2(sums[1])}
         for side in sorted(bits, key=lambda each: -bits[each]):
@@ -281,11 +281,13 @@ def bound_with_factor(
         left: whether the factor is the left operand.
         options: of the product.
     """
-    dims = {"matmul": (-1 if left or factor.ndim == 1 else -2,), "conv2d": (1, 2, 3)}.get(op, ())
-    if op == "conv2d_input":
-        dims = (0, 2, 3)
-    elif op == "conv2d_weight":
-        dims = (0, 2, 3)
+    # The dimensions of the factor that one entry of the product sums over.
+    dims = {
+        "matmul": (-1 if left or factor.ndim == 1 else -2,),
+        "conv2d": (1, 2, 3),
+        "conv2d_input": (0, 2, 3),
+        "conv2d_weight": (0, 2, 3),
+    }.get(op, ())
     if not factor.numel():
         return Bound(0.0, 0.0), 0.0
     positive, negative = factor.clamp(min=0), (-factor).clamp(min=0)
@@ -294,7 +296,10 @@ def bound_with_factor(
         positive, negative = positive.sum(dims), negative.sum(dims)
     if math.isinf(bound.low) and bool((factor != 0).any()):
         return Bound(-math.inf, math.inf), math.inf
-    ends = [positive * at - negative * other for at, other in ((bound.low, bound.high), (bound.high, bound.low))]
+    ends = [
+        positive * at - negative * other
+        for at, other in ((bound.low, bound.high), (bound.high, bound.low))
+    ]
     return Bound(float(ends[0].min()), float(ends[1].max())), bound.magnitude * count
 
 

@@ -201,7 +201,9 @@ def _exp_inside(party: Party, x: Tensor, scale: int, top: float) -> Rounds[Tenso
 # --- Functions by mantissa and exponent ----------------------------------------------------------
 
 
-_LEAST_UNITS_BITS = 10  # of numbers that lost bits for the sake of large ones: 2^-10 of them is 1e-3
+_LEAST_UNITS_BITS = (
+    10  # of numbers that lost bits for the sake of large ones: 2^-10 of them is 1e-3
+)
 
 
 @dataclass(frozen=True)
@@ -348,7 +350,7 @@ def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> Sha
 
 
 def _powers(x: SharedTensor) -> tuple[SharedTensor, SharedTensor, SharedTensor]:
-    """x less its maximum, e to that, and the sum of these powers, which is at least 1."""
+    """X less its maximum, e to that, and the sum of these powers, which is at least 1."""
     x = x.detach()
     largest = x.max(-1, keepdim=True)
     shifted = x - largest
@@ -420,7 +422,7 @@ def rms_norm(
 def _normalized(
     x: SharedTensor, dims: tuple[int, ...], weight: Any, bias: Any, eps: float
 ) -> SharedTensor:
-    """x / sqrt(mean of x^2 + eps), by the sum of squares: sqrt(n) / sqrt(sum + n eps)."""
+    """X / sqrt(mean of x^2 + eps), by the sum of squares: sqrt(n) / sqrt(sum + n eps)."""
     count = math.prod(x.shape[dim] for dim in dims)
     total = x.square().sum(dims, keepdim=True)
     total = total + x.party.public(torch.tensor(count * eps, dtype=torch.float64), total.scale)
@@ -554,7 +556,7 @@ def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
 
     def protocol() -> Rounds[Tensor]:
         entry = look_up(index.party, index.share, table, 0, bits)
-        if 0 <= index.bound.low and index.bound.high <= classes - 1:
+        if index.bound.low >= 0 and index.bound.high <= classes - 1:
             return (yield from entry)
         checked = comparison.at_least(index.party, index.share, (0, classes))
         out, ends = yield from parallel(entry, checked)

@@ -194,7 +194,9 @@ def _folded(program: Any, trainable: bool) -> Graph:
         if node.op == "placeholder":
             if node.name in names:
                 value = names[node.name][1]
-                secret = value.is_floating_point()
+                # Buffers with infinities are masks: they are of the architecture.
+                is_mask = not node.name.startswith("p_") and not bool(torch.isfinite(value).all())
+                secret = value.is_floating_point() and not is_mask
                 constants[node.name] = Constant(value.detach(), secret)
             else:
                 inputs.append((node.name, node.meta["val"].shape))
@@ -359,10 +361,10 @@ def _roles(graph: Graph) -> dict[str, Role]:
     roles: dict[str, Role] = {}
     for step in graph.steps:
         if step.op in ("mul", "div", "batch_norm", "layer_norm", "rms_norm", "matmul"):
-            roles |= dict.fromkeys(_named(step.args[:3]), "factor")
+            roles.update((name, "factor") for name in _named(step.args[:3]))
     for step in graph.steps:
         if step.op in _PRODUCTS:
-            roles |= dict.fromkeys(_named(step.args[1]), "weight")
+            roles.update((name, "weight") for name in _named(step.args[1]))
     return roles
 
 
@@ -408,7 +410,7 @@ class PrivateModel:
         return {name: WeightFacts(*row) for name, row in zip(own, rows, strict=True)}
 
     def _shared(self, name: str, value: Tensor, owner: int, facts: WeightFacts) -> SharedTensor:
-        shared = self.party.secret(
+        shared: SharedTensor = self.party.secret(
             value,
             owner=owner,
             shape=tuple(value.shape),

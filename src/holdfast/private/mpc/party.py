@@ -175,7 +175,7 @@ class Party:
     def _declared(
         self, bound: float | Sequence[float] | None, integer: bool, fraction_bits: int | None
     ) -> tuple[Bound, int]:
-        """The bound of an input and its fractional bits: more where it is small, fewer where it is large."""
+        """The bound of an input and its fractional bits: more for small bounds, fewer for large ones."""
         if bound is None:
             bound = DEFAULT_INTEGER if integer else DEFAULT
         declared = Bound.of(bound)

@@ -55,8 +55,9 @@ def shared_product(
         if plan is None:
             raise x.refused(result, x.party.fraction_bits, y)
         share = x.party.run(_planned(x, y, op, options, fixed, plan))
-        out = x.combined(y, share, plan.scale, result.widened(2.0**-plan.scale * (plan.limb > 0)))
-    return out
+        if plan.split is not None:
+            result = result.widened(2.0**-plan.scale)
+        return x.combined(y, share, plan.scale, result)
 
 
 def _planned(
@@ -157,4 +158,3 @@ def public_product(
         for part in parts[1:]:
             total = total + part
         return x.like(total, wanted, result.widened(len(limbs) * 2.0**-wanted))
-

@@ -127,7 +127,9 @@ class SharedTensor:
             scale, name = self.scale, self.name
             keep = self.keep if keep is None else keep
         bound = self.bound if bound is None else bound
-        return SharedTensor(self.party, share, scale, self.allowed, bound=bound, keep=keep, name=name)
+        return SharedTensor(
+            self.party, share, scale, self.allowed, bound=bound, keep=keep, name=name
+        )
 
     def combined(
         self,
@@ -703,4 +705,3 @@ def gradients(
 
 def _turned(y: Any) -> Any:
     return y.T if isinstance(y, SharedTensor) else torch.as_tensor(y).transpose(-2, -1)
-
