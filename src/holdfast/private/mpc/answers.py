@@ -183,7 +183,7 @@ def layer_name(row: Mapping[str, Any]) -> str:
 
 def cost_row(cost: Cost) -> dict[str, Any]:
     """A row of the ledger as JSON shows it; margins are in forecasts."""
-    row = asdict(cost)
+    row: dict[str, Any] = asdict(cost)
     row["bytes"] = row.pop("bytes_sent")
     del row["margin_bits"]
     return row
