@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.private.mpc.handshake import DEALER
-from holdfast.private.mpc.launch import PartyError, PartyResult, run_local
+from holdfast.private.mpc.launch import PartyError, PartyResult, hashes, run_local
 from holdfast.private.mpc.store import write_stores
 
 SCORE = """
@@ -150,3 +150,47 @@ def test_results_keep_their_costs(tmp_path: Path) -> None:
     assert rows["relu"].rounds == 4
     assert sum(row.bytes_sent for row in first.costs) == first.bytes_sent
     assert sum(row.rounds for row in first.costs) == first.rounds
+
+
+OPERAND = """
+import torch
+
+def main(party):
+    x = party.secret([1.5, 2.0], owner=0, shape=(2,))
+    party.secret([3], owner=1, shape=(1,), integer=True)
+    {step}
+    return y.reveal()
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "y = x * torch.rand(2)",
+        "y = x + (0.5 if party.rank else 0.25)",
+        "y = (x > 0) * (2 + party.rank)",
+        "y = x.within(2.0 + party.rank)",
+    ],
+    ids=["generators", "constants", "integers", "bounds"],
+)
+def test_parties_whose_public_values_differ_reveal_nothing(tmp_path: Path, step: str) -> None:
+    found = failures(tmp_path, OPERAND.format(step=step), 2)
+    assert {found[rank]["code"] for rank in (0, 1)} <= {"desync", "peer-aborted", "peer-lost"}
+    assert "desync" in {each["code"] for each in found.values()}
+
+
+def test_modules_of_a_script_are_part_of_what_parties_agree_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clinic").mkdir()
+    (tmp_path / "clinic" / "__init__.py").write_text("")
+    (tmp_path / "clinic" / "rates.py").write_text("from . import inner\n")
+    (tmp_path / "clinic" / "inner.py").write_text("RATE = 0.1\n")
+    path = script(tmp_path, "import os, torch\ndef main(party):\n    from clinic import rates\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text, modules = hashes(path)
+    assert modules.keys() == {"clinic", "clinic.rates", "clinic.inner"}
+    (tmp_path / "clinic" / "inner.py").write_text("RATE = 0.2\n")
+    assert hashes(path)[0] == text
+    changed = {name for name, value in hashes(path)[1].items() if value != modules[name]}
+    assert changed == {"clinic.inner"}

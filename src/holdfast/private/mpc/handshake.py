@@ -147,6 +147,8 @@ class Agreement:
     """SHA-256 of the script."""
     settings: dict[str, Any]
     """Mode, fraction bits, comparison protocol."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of the modules that the script imports, but for installed packages."""
     store: str = ""
     """Identity of the preprocessing store; empty with a live dealer."""
     protocol: str = PROTOCOL
@@ -155,6 +157,9 @@ class Agreement:
         """The first field in which another party differs, in words; None if there is none."""
         for name, own in dataclasses.asdict(self).items():
             if name not in other or other[name] != own:
+                if name == "modules" and isinstance(other.get(name), dict):
+                    files = sorted(set(own.items()) ^ set(other[name].items()))
+                    return f"module {files[0][0]} is another one there"
                 return f"{name} is {other.get(name)!r} there and {own!r} here"
         return None
 
@@ -175,7 +180,10 @@ def receive_message(connection: socket.socket) -> dict[str, Any]:
     (length,) = _LENGTH.unpack(receive_exactly(connection, _LENGTH.size))
     if length > _LARGEST_HELLO:
         raise ValueError(f"a message of {length} bytes")
-    content = json.loads(receive_exactly(connection, length))
+    try:
+        content = json.loads(receive_exactly(connection, length))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("not an object")  # noqa: TRY004
     return content

@@ -63,7 +63,10 @@ class Party:
         self.rank: int = channel.rank
         self.parties: int = channel.parties
         with channel.scope("setup"):
-            seeds = randomness.agree(channel)
+            seeds, self.session_id = randomness.agree(channel)
+        self.checkpoints = 0
+        """Checkpoints saved so far: the next one's number is the same at all parties."""
+        self._process = randomness.OneProcess()
         self.streams = randomness.PairwiseStreams(self.rank, seeds)
         self.group: tuple[int, ...] | None = None  # who opens masked values: None is everybody
         self.supply = supply
@@ -81,6 +84,7 @@ class Party:
 
     def take(self, kind: str, **parameters: Any) -> Item:
         """This party's part of the next preprocessing item."""
+        self._process.check()
         return self.supply.take(kind, **parameters)  # type: ignore[no-any-return]
 
     def run(self, protocol: Rounds[Result]) -> Result:

@@ -567,6 +567,9 @@ class SharedTensor:
         party.settle()
         with party.channel.scope("reveal"):
             share = self.narrowed().share
+        with party.channel.scope("agree"):
+            party.channel.confirm()
+        with party.channel.scope("reveal"):
             if party.parties > 2:  # a sum of inputs must not show the inputs
                 share = share + party.streams.zero(tuple(share.shape))
             total = _collect(party, share, list(ranks))

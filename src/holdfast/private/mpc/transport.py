@@ -169,6 +169,7 @@ class Channel:
         """Whether there are no peers: what is opened then means nothing."""
         self.public_hash = 0
         """CRC of all public facts so far; messages carry it, so that parties that differ notice."""
+        self._noted = False
         self.ledger = Ledger()
         self.clock = clock or Clock()
         self._network, self._timeout_s = network, timeout_s
@@ -187,6 +188,12 @@ class Channel:
         for fact in facts:
             data = fact if isinstance(fact, bytes) else repr(fact).encode()
             self.public_hash = zlib.crc32(data, self.public_hash)
+        self._noted = True
+
+    def confirm(self) -> None:
+        """Have all parties seen the same public facts? One round, where they were noted since the last."""
+        if self._noted:
+            self.exchange(b"")
 
     def exchange(self, payload: Payload, group: Sequence[int] | None = None) -> list[Any]:
         """Send one payload to all peers and receive theirs, of the same size: one round.
@@ -199,6 +206,7 @@ class Channel:
             The payloads of the group in rank order, this party's own included.
         """
         data = _octets(payload)
+        self._noted = self._noted and group is not None
         members = range(self.parties) if group is None else sorted(group)
         links = [self._links[peer] for peer in members if peer != self.rank]
         for link in links:
@@ -356,6 +364,7 @@ class EchoChannel(Channel):
 
     def exchange(self, payload: Payload, group: Sequence[int] | None = None) -> list[Any]:
         """The payload, as if every party had sent it."""
+        self._noted = self._noted and group is not None
         members = range(self.parties) if group is None else sorted(group)
         for received in (False, True):
             for peer in members:
