@@ -151,6 +151,17 @@ def test_a_stranger_is_refused(session: Session, listeners: Any, tmp_path: Path)
     assert (second.code, second.peer) == ("certificate", 0)
 
 
+def test_strangers_who_say_nothing_stop_nobody(session: Session, listeners: Any) -> None:
+    pair = replace(session, party=session.party[:2])
+    strangers = [socket.create_connection(listeners[0].getsockname()) for _ in range(70)]
+    strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
+    outcomes = meet_all([pair] * 2, listeners, [AGREEMENT] * 2)
+    for each in strangers:
+        each.close()
+    for facts, _ in outcomes:
+        assert facts.keys() == {0, 1}
+
+
 def test_a_server_with_another_certificate_is_refused(
     session: Session, listeners: Any, tmp_path: Path
 ) -> None:

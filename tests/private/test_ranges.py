@@ -64,8 +64,8 @@ def applied(
     """One step in float64: values, errors that the operands pass on, largest magnitude."""
     x, y, ex, ey, sizes = a.values, b.values, a.error, b.error, abs(factor)
     product = abs(x) * ey + abs(y) * ex + ex * ey
-    # Public factors keep 12 bits at least.
-    rounded = ex + abs(x) * 2e-4
+    # Public factors keep 12 bits at least; values above 2^44 lose some before they meet one.
+    rounded = ex + abs(x) * 2e-4 + 2.0 ** -min(16, math.floor(58 - math.log2(a.largest)))
     if kind in ("add", "sub"):
         return x + y if kind == "add" else x - y, ex + ey, a.largest + b.largest
     if kind == "shift":

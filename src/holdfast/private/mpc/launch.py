@@ -45,12 +45,13 @@ from holdfast.private.mpc.handshake import (
     meet,
 )
 from holdfast.private.mpc.store import Store, state_folder, store_path
-from holdfast.private.mpc.supply import Supply, live_supply, serve
+from holdfast.private.mpc.supply import LiveSupply, Supply, live_supply, serve
 from holdfast.private.mpc.transport import Channel, Network
 
 Main = Callable[[Any], Any]
 _FACTS = ("peer", "op", "round")
 _GRACE_S = 30.0  # for the others to notice that a party has died
+_END_S = 2.0  # for a process to end when it is asked to
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,14 @@ def run_party(
             raise
         agreement = dataclasses.replace(agreement, store=preprocessed.identity)
     position = preprocessed.position if preprocessed else 0
-    links, facts = meet(meeting, agreement, {"position": position})
+    try:
+        links, facts = meet(meeting, agreement, {"position": position})
+    except HoldfastError as error:
+        if session.dealer is not None and store is None:  # which would wait for this party
+            refused = dataclasses.replace(_agreement(session), store=f"refused ({error.code})")
+            with contextlib.suppress(HoldfastError), meeting.connect(DEALER) as link:
+                compare(link, DEALER, refused, {"rank": rank})
+        raise
     channel = Channel(rank, links, timeout_s=session.timeout, network=network)
     try:
         supply = _supply(session, rank, channel, meeting, agreement, preprocessed, facts)
@@ -200,6 +208,8 @@ def run_party(
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for the result
             result = plain(main(party))
         seconds = time.perf_counter() - start
+        if isinstance(supply, LiveSupply):
+            supply.finish()
     except BaseException as error:
         # The text of an error may quote private values: the others learn its kind only.
         code = error.code if isinstance(error, HoldfastError) else type(error).__name__
@@ -231,9 +241,12 @@ def run_dealer(session: Session, listener: socket.socket | None = None) -> tuple
     meeting = Meeting(session, DEALER, listener)
     links = meeting.accept_all(set(range(len(session.party))))
     agreement = _agreement(session)
-    for rank, link in links.items():
-        compare(link, rank, agreement, {"rank": DEALER})
-    return serve(links)
+    with contextlib.ExitStack() as stack:  # parties must not wait for a dealer that has failed
+        for link in links.values():
+            stack.enter_context(link)
+        for rank, link in links.items():
+            compare(link, rank, agreement, {"rank": DEALER})
+        return serve(links, 2 * session.timeout)
 
 
 def run_local(
@@ -358,6 +371,8 @@ def _wait_for(processes: Sequence[Any]) -> None:
         for each in processes:
             each.terminate()
         for each in processes:
+            each.join(_END_S)
+            each.kill()  # what was stopped by a signal does not see SIGTERM
             each.join()
 
 
@@ -419,7 +434,7 @@ def _supply(
         )
     link = meeting.connect(DEALER)
     compare(link, DEALER, _agreement(session), {"rank": rank})
-    return live_supply(link, rank, channel.parties, channel.ledger)
+    return live_supply(link, rank, channel.parties, channel)
 
 
 def _agreement(session: Session, script: Path | None = None) -> Agreement:

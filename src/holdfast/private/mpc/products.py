@@ -14,7 +14,7 @@ from holdfast.private.mpc.rounds import Rounds, parallel
 if TYPE_CHECKING:
     from holdfast.private.mpc.tensor import SharedTensor
 
-_LEAST_WIDTH = 4  # bits of a limb of a public factor
+_LEAST_WIDTH = 2  # bits of a limb of a public factor
 
 
 def shared_product(

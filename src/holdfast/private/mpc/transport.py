@@ -31,7 +31,8 @@ HEADER_BYTES = _HEADER.size
 TIMEOUT_S = 60.0
 _FAREWELL_S = 1.0
 _ABORT = 0xFFFFFFFF  # sequence number of the frame by which a party says why it stops
-_LARGEST = 1 << 36
+LARGEST = 1 << 36
+"""Bytes of a message."""
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 Payload = Any
@@ -131,7 +132,7 @@ class _Link:
                     self._have += count
                 if self._header is None:
                     self._header = _HEADER.unpack(self._part)
-                    if self._header[0] > _LARGEST:
+                    if self._header[0] > LARGEST:
                         raise EOFError
                     self._part = bytearray(self._header[0])
                 else:
@@ -217,6 +218,12 @@ class Channel:
         ]
         self._settle(*links)
         return everyone
+
+    def delay(self, size: int) -> None:
+        """Wait as long as a message of some bytes, to or from a dealer, takes on the imitated network."""
+        if self._network is not None:
+            seconds = self._network.delay_s + self._network.transfer_s(size)
+            self.clock.wait_until(self.clock.now() + seconds)
 
     def send(self, to: int, payload: Payload) -> None:
         """Send a payload to one peer."""
