@@ -424,11 +424,14 @@ def _normalized(
 ) -> SharedTensor:
     """X / sqrt(mean of x^2 + eps), by the sum of squares: sqrt(n) / sqrt(sum + n eps)."""
     count = math.prod(x.shape[dim] for dim in dims)
-    total = x.square().sum(dims, keepdim=True)
+    squares = x.square()
+    squares.keep = squares.scale  # small rows need these bits
+    total = squares.sum(dims, keepdim=True)
     total = total + x.party.public(torch.tensor(count * eps, dtype=torch.float64), total.scale)
     high = max(1.0, total.bound.high)
     deviation = math.ceil(max(0.0, math.log2(high / count) / 2))
-    inverse = _rsqrt_times(math.sqrt(count))(total, count * eps / 2, high, extra_bits=deviation)
+    low = max(count * eps / 2, 2.0 ** (_LEAST_UNITS_BITS - total.scale))
+    inverse = _rsqrt_times(math.sqrt(count))(total, low, high, extra_bits=deviation)
     inverse = inverse.recorded((total, lambda g: g * inverse * inverse * inverse * (-0.5 / count)))
     largest = math.sqrt(count) * (1 + 2.0**-8)
     out = x.product(inverse, "mul", bound=Bound(-largest, largest))
