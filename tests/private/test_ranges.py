@@ -97,7 +97,9 @@ def in_float64(expression: Expression) -> Node:
         values, error, largest = applied(kind, a, b, factor)
         place = 2.0 ** -min(16, math.floor(62 - math.log2(max(largest, 1.0)) - 1))
         widest = max(a.widest, b.widest, largest)
-        stack.append(Node(kind, values, error + 2 * place, largest, widest))
+        # Beside large numbers a public factor is split into many limbs, each with a rounding of its own.
+        limbs = kind in ("scale", "quotient", "mean") and a.largest > 2.0**36
+        stack.append(Node(kind, values, error + (20 if limbs else 2) * place, largest, widest))
     return stack[-1]
 
 
