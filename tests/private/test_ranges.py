@@ -63,6 +63,12 @@ def applied(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """One step in float64: values, errors that the operands pass on, largest magnitude."""
     x, y, ex, ey, sizes = a.values, b.values, a.error, b.error, abs(factor)
+    if (
+        kind in ("mul", "dot", "square")
+        and a.largest * (a if kind == "square" else b).largest > 2.0**44
+    ):
+        # Operands of products that two limbs cannot hold lose fractional bits, but 10.
+        ex, ey = ex + 2.0**-10, ey + 2.0**-10
     product = abs(x) * ey + abs(y) * ex + ex * ey
     # Public factors keep 12 bits at least; values above 2^44 lose some before they meet one.
     rounded = ex + abs(x) * 2e-4 + 2.0 ** -min(16, math.floor(58 - math.log2(a.largest)))
