@@ -12,7 +12,9 @@ from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.go.elo import elo_difference, ratings
+    from holdfast.go.ladders import Ladders, ladder
     from holdfast.go.matches import Match, match
+    from holdfast.go.records import read_sgf
     from holdfast.go.referee import settle
     from holdfast.go.rules import RULES, Game, IllegalMove, Rules, perft
     from holdfast.go.search import Choice, PlayoutSearch
@@ -22,13 +24,16 @@ _HOMES = {
     "Choice": "search",
     "Game": "rules",
     "IllegalMove": "rules",
+    "Ladders": "ladders",
     "Match": "matches",
     "PlayoutSearch": "search",
     "Rules": "rules",
     "elo_difference": "elo",
+    "ladder": "ladders",
     "match": "matches",
     "perft": "rules",
     "ratings": "elo",
+    "read_sgf": "records",
     "settle": "referee",
 }
 
@@ -37,13 +42,16 @@ __all__ = [
     "Choice",
     "Game",
     "IllegalMove",
+    "Ladders",
     "Match",
     "PlayoutSearch",
     "Rules",
     "elo_difference",
+    "ladder",
     "match",
     "perft",
     "ratings",
+    "read_sgf",
     "settle",
 ]
 
