@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.go.elo import elo_difference, ratings
     from holdfast.go.ladders import Ladders, ladder
     from holdfast.go.matches import Match, match
+    from holdfast.go.puct import PuctSearch
     from holdfast.go.records import read_sgf
     from holdfast.go.referee import settle
     from holdfast.go.rules import RULES, Game, IllegalMove, Rules, perft
@@ -27,6 +28,7 @@ _HOMES = {
     "Ladders": "ladders",
     "Match": "matches",
     "PlayoutSearch": "search",
+    "PuctSearch": "puct",
     "Rules": "rules",
     "elo_difference": "elo",
     "ladder": "ladders",
@@ -45,6 +47,7 @@ __all__ = [
     "Ladders",
     "Match",
     "PlayoutSearch",
+    "PuctSearch",
     "Rules",
     "elo_difference",
     "ladder",
