@@ -117,6 +117,17 @@ def test_the_score_is_that_after_dead_stones_are_captured() -> None:
     assert answers("\n".join(lines), visits=50)[-2:] == ["= B+24.5", "= B2"]
 
 
+def test_game_records_are_loaded_before_a_move(tmp_path: Path) -> None:
+    path = tmp_path / "game.sgf"
+    path.write_text("(;SZ[5]KM[3];B[aa];W[bb];B[cc])")
+    found = engine()
+    assert found.answer(f"loadsgf {path} 3") == "=\n\n"
+    assert (len(found.game.moves), found.game.rows, found.game.komi) == (2, 5, 3.0)
+    assert found.answer("play b cc") == "? invalid vertex\n\n"
+    assert found.answer("loadsgf no-such-file") == "? cannot load file\n\n"
+    assert found.answer("loadsgf") == "? syntax error\n\n"
+
+
 def test_rectangular_boards() -> None:
     found = engine()
     assert found.answer("rectangular_boardsize 3 2") == "=\n\n"

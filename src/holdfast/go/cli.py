@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Count, Positive, Printed, option, room
@@ -69,6 +70,24 @@ def match(
     from holdfast.go.rules import read_size
 
     return compute(a, b, games, size=read_size(size), komi=komi, rules=rules, seed=seed)
+
+
+@app.command
+def ladder(
+    file: Annotated[Path, option(metavar="FILE")],
+    /,
+    *,
+    ply: Annotated[int | None, option(at_least=0, metavar="N")] = None,
+) -> Answer:
+    """Prove which chains of a position are captured in a ladder, and which escape.
+
+    Args:
+        file: Game record (SGF).
+        ply: Number of moves before the position (default: all).
+    """
+    from holdfast.go.ladders import ladder as compute
+
+    return compute(file, ply)
 
 
 @app.command

@@ -18,6 +18,7 @@ from holdfast import __version__
 from holdfast.errors import InputError
 from holdfast.go._kernels import BLACK
 from holdfast.go.clock import Clock
+from holdfast.go.records import read_sgf
 from holdfast.go.referee import settle
 from holdfast.go.rules import COLORS, LETTERS, MOST_ROWS, Game, IllegalMove, result_text
 from holdfast.go.search import Choice, PlayoutSearch
@@ -158,6 +159,20 @@ class Engine:
         for cell in [self.game.cell(vertex) for vertex in vertices]:
             self.game.play(cell, BLACK)
         return " ".join(vertices)
+
+    def do_loadsgf(self, words: list[str]) -> str:
+        """The position of a game record, before a move if its number follows."""
+        if not words:
+            raise Refusal("syntax error")
+        before = _whole(words, 1) - 1 if len(words) > 1 else None
+        try:
+            game = read_sgf(words[0], before)
+        except InputError:
+            raise Refusal("cannot load file") from None
+        game.set_rules(self.game.rules)
+        self.game = game
+        self.clock.restart()
+        return ""
 
     # --- Playing ---------------------------------------------------------------------------------
 

@@ -105,11 +105,7 @@ class Game:
         self.cols = self.cols or self.rows
         if not (1 <= self.rows <= MOST_ROWS and 1 <= self.cols <= MOST_ROWS):
             read_size(f"{self.rows}x{self.cols}")
-        if isinstance(self.rules, str):
-            self.rules = named_rules(self.rules)
-        self.superko = self.rules.ko != "simple"
-        self.situational = self.rules.ko == "situational"
-        self.suicide = self.rules.suicide
+        self.set_rules(self.rules)
         cells = max((self.rows + 2) * (self.cols + 1) + 1, kernels.LEAST_CELLS)
         self.zobrist = np.random.default_rng(_SEED).integers(
             1 << 63, size=(2, cells), dtype=np.uint64
@@ -118,6 +114,13 @@ class Game:
         self._scratch = np.empty_like(self.board)
         self._points = np.empty(cells, np.int64)
         self._start()
+
+    def set_rules(self, rules: str | Rules) -> None:
+        """Go on under other rules; positions so far were remembered under those before."""
+        self.rules = named_rules(rules) if isinstance(rules, str) else rules
+        self.superko = self.rules.ko != "simple"
+        self.situational = self.rules.ko == "situational"
+        self.suicide = self.rules.suicide
 
     def _start(self) -> None:
         """The empty board, which is the first position."""
