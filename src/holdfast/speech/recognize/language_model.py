@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import InputError
 from holdfast.opening import open_source
-from holdfast.speech.recognize import _kernels as kernels
+from holdfast.speech.recognize import _tries as tries
 
 _SECTION = re.compile(rb"^[ \t]*\\(\d+)-grams:[ \t\r]*$", re.MULTILINE)
 _END = re.compile(rb"^[ \t]*\\end\\", re.MULTILINE)
@@ -38,7 +38,7 @@ class LanguageModel:
     """By id; those of markers (`<s>`, `</s>`, `<unk>`) included."""
     order: int
     """Longest n-grams."""
-    ngrams: kernels.Ngrams
+    ngrams: tries.Ngrams
     start: int
     """Node of the history `<s>`."""
 
@@ -84,7 +84,7 @@ class LanguageModel:
             ids = ids.astype(np.int64).reshape(-1, part.order)
             unlisted = (ids < 0).any(1)
             # An n-gram that occurs twice, or whose history is missing.
-            wrong = kernels.add_ngrams(trie, suffix, ids, node)
+            wrong = tries.add_ngrams(trie, suffix, ids, node)
             wrong = int(np.argmax(unlisted)) if unlisted.any() else wrong
             if wrong >= 0:
                 row = wrong % part.count
@@ -95,8 +95,8 @@ class LanguageModel:
         log_prob = np.concatenate([[0.0], *(part.log_prob for part in sections)])
         backoff = np.concatenate([[0.0], *(part.backoff for part in sections)])
         leaf = np.arange(nodes) >= nodes - sections[-1].count
-        unknown = by_word.get("<unk>", by_word.get("<UNK>", kernels.NONE))
-        ngrams = kernels.Ngrams(
+        unknown = by_word.get("<unk>", by_word.get("<UNK>", tries.NONE))
+        ngrams = tries.Ngrams(
             trie,
             log_prob * math.log(10),
             backoff * math.log(10),
@@ -105,7 +105,7 @@ class LanguageModel:
             unknown,
             by_word["</s>"],
         )
-        start = kernels.ROOT if len(sections) == 1 else 1 + by_word["<s>"]
+        start = tries.ROOT if len(sections) == 1 else 1 + by_word["<s>"]
         return cls(words, len(sections), ngrams, start)
 
     def score(self, words: Sequence[str]) -> list[float]:
@@ -117,15 +117,15 @@ class LanguageModel:
         ids = {word: k for k, word in enumerate(self.words)}
         history, scores = self.start, []
         for word in [*words, "</s>"]:
-            ln_p, history = kernels.ngram_score(self.ngrams, history, ids.get(word, kernels.NONE))
+            ln_p, history = tries.ngram_score(self.ngrams, history, ids.get(word, tries.NONE))
             scores.append(ln_p)
         return scores
 
 
-def empty_trie(steps: int, symbols: int) -> kernels.Trie:
+def empty_trie(steps: int, symbols: int) -> tries.Trie:
     """A trie with room for a number of steps."""
     slots = 1 << max(2 * steps, 2).bit_length()
-    return kernels.Trie(np.full(slots, kernels.NONE, np.int64), np.zeros(slots, np.int64), symbols)
+    return tries.Trie(np.full(slots, tries.NONE, np.int64), np.zeros(slots, np.int64), symbols)
 
 
 @dataclass(frozen=True)
