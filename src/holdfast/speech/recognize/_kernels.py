@@ -29,11 +29,11 @@ from holdfast.speech.recognize._tries import (
 Node = np.dtype(
     [
         # The prefix without its last label, that label, and its place in the beam (-1: not in it).
-        *((name, np.int32) for name in ("parent", "label", "place")),
+        *((name, np.int64) for name in ("parent", "label", "place")),
         # A longer prefix, the next one with the same parent (-1: none).
-        *((name, np.int32) for name in ("child", "sibling")),
+        *((name, np.int64) for name in ("child", "sibling")),
         # Where its words and characters are: in the lexicon (-1: no such word), n-grams, hotwords.
-        *((name, np.int32) for name in ("lexicon", "history", "hotword")),
+        *((name, np.int64) for name in ("lexicon", "history", "hotword")),
         # Hashes: of the word that has begun (0: none), of the last one that ended, of all that ended.
         *((name, np.int64) for name in ("word", "last_word", "text")),
         # What the words that ended add to the score, and what the word that has begun does.
