@@ -12,7 +12,6 @@ from holdfast.command import (
     Duration,
     Output,
     Positive,
-    Printed,
     Share,
     common,
     option,
@@ -398,7 +397,6 @@ def diagnose(
     """
     from holdfast.runs.diagnosis.diagnosing import diagnose as run
     from holdfast.runs.diagnosis.rules import shipped_text
-    from holdfast.runs.diagnosis.terminal import diagnosed
 
     if print_rules:
         print(shipped_text(), end="")
@@ -410,5 +408,4 @@ def diagnose(
             expected="one log or more",
             remedy="holdfast runs diagnose LOG...",
         )
-    found = run(logs, good, rules=rules, taxonomy=taxonomy, processes=processes)
-    return Printed(found, diagnosed)
+    return run(logs, good, rules=rules, taxonomy=taxonomy, processes=processes)
