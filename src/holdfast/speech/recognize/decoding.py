@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -133,8 +132,7 @@ class Decoder:
         }
         # Every set of labels is prepared once, before the threads.
         doubts += [text for each in emissions.values() for text in self.prepared(each.shape[1])[2]]
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        with ThreadPoolExecutor(min(processors, len(emissions)) or 1) as pool:
+        with ThreadPoolExecutor() as pool:
             texts = list(pool.map(self.decode_log_probs, emissions.values()))
         rows = zip(emissions.items(), texts, strict=True)
         return Decoded(

@@ -118,7 +118,7 @@ def utterances(
         raise _unfit(", ".join(named))
     found: dict[str, Any] = {}
     doubts = []
-    for name, array in ((name, np.asarray(each)) for name, each in named.items()):
+    for name, array in ((name, _array(each)) for name, each in named.items()):
         if array.ndim != 3 and lengths is None:
             found[name] = array
             continue
@@ -133,6 +133,14 @@ def utterances(
         if lengths is None and len(batch) > 1:
             doubts.append("The batch has no lengths: padding, if any, was decoded as speech.")
     return found, doubts
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Also of torch tensors that NumPy refuses: bfloat16, with a gradient, of another device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values
+    return np.asarray(values)
 
 
 def read_emissions(path: Path) -> tuple[dict[str, Any], Any]:

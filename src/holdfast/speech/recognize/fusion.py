@@ -174,15 +174,14 @@ def _characters(texts: Sequence[str]) -> _Sequences:
 def _automaton(phrases: Mapping[str, float]) -> tries.Hotwords:
     """Aho and Corasick's automaton: a step costs the same for any number of phrases."""
     padded = {f" {phrase} ": weight for phrase, weight in phrases.items()}
-    steps = sum(map(len, padded))
-    trie, fail = empty_trie(steps, CHARACTERS), np.zeros(steps + 1, np.int64)
-    # 1. Nodes are the prefixes of the phrases, the short ones first: a link leads to a shorter one.
+    # 1. Nodes are the prefixes of the phrases, in the order in which `build_trie` numbers them.
     nodes = {"": tries.ROOT}
-    for size in range(1, max(map(len, padded), default=0) + 1):
-        prefixes = sorted({text[:size] for text in padded if len(text) >= size})
-        symbols, _ = _characters(prefixes)
-        tries.add_ngrams(trie, fail, symbols.reshape(-1, size), len(nodes))
-        nodes |= {prefix: node for node, prefix in enumerate(prefixes, len(nodes))}
+    for text in padded:
+        for size in range(1, len(text) + 1):
+            nodes.setdefault(text[:size], len(nodes))
+    symbols, starts = _characters(list(padded))
+    trie = empty_trie(symbols.size, CHARACTERS)
+    tries.build_trie(trie, symbols, starts)
     # 2. A phrase that has begun promises its share; its closing space turns that into the bonus.
     bonus, promise = np.zeros(len(nodes)), np.zeros(len(nodes))
     for text, weight in padded.items():
@@ -190,10 +189,14 @@ def _automaton(phrases: Mapping[str, float]) -> tries.Hotwords:
         for size in range(2, len(text)):
             node = nodes[text[:size]]
             promise[node] = max(promise[node], weight * (size - 1) / (len(text) - 2))
-    # 3. A suffix counts wherever it ends.
-    for node in range(1, len(nodes)):
-        bonus[node] += bonus[fail[node]]
-        promise[node] = max(promise[node], promise[fail[node]])
+    # 3. A suffix counts wherever it ends; the short ones first.
+    fail = np.zeros(len(nodes), np.int64)
+    for prefix in sorted(nodes, key=len)[1:]:
+        suffixes = (prefix[k:] for k in range(1, len(prefix) + 1))
+        node, shorter = nodes[prefix], next(nodes[each] for each in suffixes if each in nodes)
+        fail[node] = shorter
+        bonus[node] += bonus[shorter]
+        promise[node] = max(promise[node], promise[shorter])
     return tries.Hotwords(trie, fail, bonus, promise, nodes.get(" ", tries.ROOT))
 
 

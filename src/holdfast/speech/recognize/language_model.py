@@ -174,34 +174,28 @@ def _section(data: bytes, order: int, count: int, path: Path) -> _Section:
         lines = pa.array(data.decode().strip().split("\n"))
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8", code="invalid-encoding", path=path, place=place) from error
-    fields = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(lines))
-    sizes = pc.list_value_length(fields).to_numpy()
-    fits = (sizes == order + 1) | (sizes == order + 2)
-    row = int(np.argmin(fits))
-    if len(lines) != count or not fits.all():
-        found = f"{len(lines)} lines; {str(lines[row])[:80]!r}"
+    words = r"\s+".join([r"\S+"] * order)
+    fields = pc.extract_regex(lines, rf"^\s*(?P<p>\S+)\s+(?P<words>{words})(?:\s+(?P<b>\S+))?\s*$")
+    row = pc.index(fields.is_null(), True).as_py()
+    if len(lines) != count or row >= 0:
+        found = f"{len(lines)} lines; {str(lines[max(row, 0)])[:80]!r}"
         expected = f"{count} lines of a number, {order} words and perhaps a number"
         raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
-    flat, starts = pc.list_flatten(fields), np.cumsum(sizes) - sizes
-    longer = sizes == order + 2
-    numbers = [starts, (starts + order + 1)[longer]]
     expected = "log10 of a probability, and a finite back-off"
+    given = pc.struct_field(fields, "b")
+    numbers = pc.struct_field(fields, "p"), pc.if_else(pc.equal(given, ""), "0", given)
     try:
-        log_prob, given = (
-            pc.cast(flat.take(pa.array(at)), pa.float64()).to_numpy() for at in numbers
-        )
+        log_prob, backoff = (pc.cast(each, pa.float64()).to_numpy() for each in numbers)
     except pa.ArrowInvalid as error:
         raise _damaged(path, place, str(error), expected) from error
-    backoff = np.zeros(count)
-    backoff[longer] = given
     wrong = ~(log_prob <= 1e-6) | ~np.isfinite(backoff)
     if wrong.any():
         row = int(np.argmax(wrong))
         found = repr(str(lines[row])[:80])
         raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
-    places = (starts[:, None] + np.arange(1, order + 1)).ravel()
+    split = pc.list_flatten(pc.ascii_split_whitespace(pc.struct_field(fields, "words")))
     # Old tools write -99 for a probability of zero; as KenLM does, it is taken as it is.
-    return _Section(order, flat.take(pa.array(places)), log_prob, backoff)
+    return _Section(order, split, log_prob, backoff)
 
 
 def _damaged(path: Path, place: str, found: str, expected: str) -> InputError:
