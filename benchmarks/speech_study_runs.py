@@ -94,6 +94,8 @@ def train_all(runs: Sequence[Run], work: Path, fsdd: Path, jobs: int) -> None:
     signal.signal(signal.SIGTERM, _exit)
     with get_context("spawn").Pool(jobs, _own_session) as pool:
         pool.starmap(_train, [(run, work) for run in runs], chunksize=1)
+        pool.close()
+        pool.join()
 
 
 def _own_session() -> None:

@@ -61,8 +61,7 @@ class LanguageModel:
                 expected="the ARPA file that it was built from",
             )
         sections = _sections(data, path)
-        first = sections[0]
-        vocabulary = first.words
+        vocabulary = sections[0].words
         words = tuple(vocabulary.to_pylist())
         by_word = {word: k for k, word in enumerate(words)}
         for marker in ("<s>", "</s>"):
@@ -92,17 +91,13 @@ class LanguageModel:
                 expected = "an n-gram once, with its history, of words that are in the 1-grams"
                 raise _damaged(path, f"\\{part.order}-grams:, entry {row + 1}", found, expected)
             node += part.count
-        log_prob = np.concatenate([[0.0], *(part.log_prob for part in sections)])
-        backoff = np.concatenate([[0.0], *(part.backoff for part in sections)])
-        leaf = np.arange(nodes) >= nodes - sections[-1].count
-        unknown = by_word.get("<unk>", by_word.get("<UNK>", tries.NONE))
         ngrams = tries.Ngrams(
             trie,
-            log_prob * math.log(10),
-            backoff * math.log(10),
+            np.concatenate([[0.0], *(part.log_prob for part in sections)]) * math.log(10),
+            np.concatenate([[0.0], *(part.backoff for part in sections)]) * math.log(10),
             suffix,
-            leaf if len(sections) > 1 else leaf | True,
-            unknown,
+            np.arange(nodes) >= nodes - sections[-1].count,
+            by_word.get("<unk>", by_word.get("<UNK>", tries.NONE)),
             by_word["</s>"],
         )
         start = tries.ROOT if len(sections) == 1 else 1 + by_word["<s>"]

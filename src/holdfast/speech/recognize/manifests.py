@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -128,7 +128,7 @@ def check_share(excluded: Sequence[Excluded], total: int, place: str) -> None:
 
 
 def check_disjoint(
-    train: Iterable[Utterance], test: Iterable[Utterance], shared_speakers: bool = False
+    train: Sequence[Utterance], test: Sequence[Utterance], shared_speakers: bool = False
 ) -> bool:
     """Refuse utterances, and speakers, that are in the training set and in the test set.
 
@@ -143,28 +143,28 @@ def check_disjoint(
     Raises:
         InputError: ``overlap``.
     """
-    train, test = list(train), list(test)
-    keys: Mapping[str, Callable[[Utterance], Any]] = {
-        "utterances": lambda each: (each.path.resolve(), each.start_s),
-        "speakers": lambda each: each.speaker,
-    }
-    shared: dict[str, set[Any]] = {}
-    for what, key in keys.items():
-        shared[what] = {key(each) for each in train} & {key(each) for each in test} - {""}
-        if shared[what] and not (what == "speakers" and shared_speakers):
-            names = sorted(str(each) for each in shared[what])
-            remedy = "remove them from one set"
-            if what == "speakers":
-                remedy += ", or set data.shared_speakers to measure on known speakers"
-            raise InputError(
-                f"{what} are in the training set and in the test set",
-                code="overlap",
-                place="data.test",
-                found=f"{len(names):,}: {', '.join(names[:3])}",
-                expected=f"different {what}",
-                remedy=remedy,
-            )
-    return not shared["speakers"] and all(each.speaker for each in (*train, *test))
+    places = [{(each.path.resolve(), each.start_s) for each in part} for part in (train, test)]
+    speakers = [{each.speaker for each in part} for part in (train, test)]
+    shared = speakers[0] & speakers[1] - {""}
+    remedy = "remove them from one set"
+    if both := places[0] & places[1]:
+        raise _overlap("utterances", [f"{path}, {start:g} s" for path, start in both], remedy)
+    if shared and not shared_speakers:
+        remedy += ", or set data.shared_speakers to measure on known speakers"
+        raise _overlap("speakers", shared, remedy)
+    return not shared and "" not in speakers[0] | speakers[1]
+
+
+def _overlap(what: str, names: Iterable[str], remedy: str) -> InputError:
+    names = sorted(names)
+    return InputError(
+        f"{what} are in the training set and in the test set",
+        code="overlap",
+        place="data.test",
+        found=f"{len(names):,}: {', '.join(names[:3])}",
+        expected=f"different {what}",
+        remedy=remedy,
+    )
 
 
 # --- Training sets --------------------------------------------------------------------------------
@@ -231,25 +231,16 @@ def screen(utterances: Sequence[Utterance], model: SpeechModel) -> Screening:
     return result
 
 
-def refuse_same_sound(
-    examples: Sequence[Example], test: Sequence[Utterance], model: SpeechModel
-) -> None:
+def refuse_same_sound(examples: Sequence[Example], test: Sequence[Utterance], rate: int) -> None:
     """Refuse a test utterance whose samples are in the training set under another name.
 
     Raises:
         InputError: ``overlap``.
     """
     known = {each.fingerprint: each.utterance.id for each in examples}
-    for each, audio in usable(test, model.features.rate, []):
-        if (name := known.get(fingerprint(audio.samples))) is not None:
-            raise InputError(
-                "the same sound is in the training set and in the test set",
-                code="overlap",
-                place="data.test",
-                found=f"{each.id} of the test set, {name} of the training set",
-                expected="different utterances",
-                remedy="remove it from one set",
-            )
+    marks = ((each, fingerprint(audio.samples)) for each, audio in usable(test, rate, []))
+    if both := [f"{each.id} as {known[mark]}" for each, mark in marks if mark in known]:
+        raise _overlap("sounds", both, "remove them from one set")
 
 
 def fingerprint(samples: Array) -> str:

@@ -123,7 +123,7 @@ def _train(
     torch.manual_seed(config.training.seed)
     model = kind(Description(config.features, config.network, alphabet.labels))
     screening = screen(utterances, model)
-    refuse_same_sound(screening.examples, test, model)
+    refuse_same_sound(screening.examples, test, config.features.rate)
     if len(screening.examples) < ranks.size:
         raise InputError("fewer utterances than ranks", code="out-of-range", place="data.train")
     # 2. Train from the last checkpoint.
