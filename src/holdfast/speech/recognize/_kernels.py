@@ -181,8 +181,7 @@ def search(
     for frame in range(first):
         spans[frame, 0], spans[frame, 1] = before[frame, 0], before[frame, 1]
     end = before[first - 1, 1] if first else 0
-    row, used, column = np.empty(labels), np.empty(labels, np.int64), np.empty(labels, np.int64)
-    score, chosen, taken = np.empty(0), np.empty(0, np.int64), np.empty(0, np.bool_)
+    row, used = np.empty(labels), np.empty(labels, np.int64)
     for now in range(first, first + frames):
         # 1. The labels of this frame.
         best = uses = 0
@@ -193,7 +192,7 @@ def search(
             if c != best and not row[c] > least:
                 row[c] = -np.inf
             elif c != model.blank:
-                used[uses], column[c] = c, uses
+                used[uses] = c
                 uses += 1
         if uses == 0 and now > 0:
             # Only a blank: every score changes by the same, and the beam stays as it is.
@@ -204,15 +203,12 @@ def search(
             spans[now, 0], spans[now, 1] = spans[now - 1, 0], end
             continue
         most = size * (uses + 1)
-        if most > score.size:
-            score, chosen = np.empty(2 * most), np.empty(2 * most, np.int64)
-            taken = np.empty(2 * most, np.bool_)
+        score, chosen = np.empty(most), np.empty(most, np.int64)
         nodes, active = _with_room(nodes, count + most), _with_room(active, most)
         seen, seen_score = _with_room(seen, end + most), _with_room(seen_score, end + most)
 
         # 2. Prefixes that stay, by a blank or the last label again; spaces at the start and after a space
         # change nothing either. One whose parent is in the beam is also that one with its last label.
-        taken[:most] = False
         highest = -np.inf
         for i in range(size):
             node = nodes[active[i]]
@@ -224,7 +220,6 @@ def search(
                 last = node.last + row[own]
             if not is_root and row[own] > -np.inf and nodes[node.parent].place != NONE:
                 parent = nodes[node.parent]
-                taken[parent.place * uses + column[own]] = True
                 grown = (parent.blank if own == parent.label else parent.total) + row[own]
                 last = _log_add(last, grown)
             node.next_blank, node.next_last = node.total + row[model.blank], last
@@ -239,13 +234,14 @@ def search(
             for u in range(uses):
                 c = used[u]
                 grown = (node.blank if c == node.label else node.total) + row[c]
-                if taken[i * uses + u] or grown == -np.inf:
-                    continue
                 if c == model.space and (active[i] == ROOT or node.label == c):
                     continue
-                if grown + node.ended + node.begun + model.gain[c] < highest - margin:
+                bound = grown + node.ended + node.begun + model.gain[c]
+                if grown == -np.inf or bound < highest - margin:
                     continue
                 at = _child(nodes, active[i], c)
+                if at != NONE and nodes[at].place != NONE:
+                    continue  # that is the one that stays
                 if at == NONE:
                     at = count + fresh
                     _extend(model, node, c, nodes[at])
