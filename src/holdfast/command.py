@@ -226,7 +226,10 @@ EXTRAS = {
     "fst": "automata",
     **{
         name: name
-        for name in ("runs", "carbon", "lm", "profile", "sparse", "private", "federated", "speech")
+        for name in (
+            *("runs", "carbon", "lm", "profile", "sparse", "private", "federated", "speech"),
+            "go",
+        )
     },
 }
 """Room -> the extra with its libraries."""
