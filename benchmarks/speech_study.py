@@ -25,10 +25,10 @@ import torch
 from holdfast.config import read_config
 from holdfast.speech.recognize import SpeechModel, TrainConfig, read_audio, read_manifest
 from holdfast.speech.recognize.features import log_features
+from holdfast.speech.recognize.manifests import screen
 from holdfast.speech.recognize.network import padded
 from holdfast.speech.recognize.ranks import Ranks
-from holdfast.speech.recognize.screening import screen
-from holdfast.speech.recognize.training import Trainer
+from holdfast.speech.recognize.training import CtcTrainer
 from measuring import limited, machine
 from speech_study_runs import SPEAKERS, VARIANTS, Run, cpu_seconds, planned, train_all
 from speech_study_scores import (
@@ -158,7 +158,7 @@ class Study:
         config, model = read_config(path, TrainConfig, "the configuration"), self.model(run.name)
         utterances, _ = read_manifest(Path(config.data.train))
         screening = screen(utterances, model)
-        trainer = Trainer(config, model, screening.examples, [], path, "", Ranks())
+        trainer = CtcTrainer(config, model, screening.examples, [], path, "", Ranks())
         batches = trainer.batches(1)
         lengths = np.array([each.frames for each in screening.examples], dtype=float)
         lengths += trainer.pauses.sum(1) / config.features.hop

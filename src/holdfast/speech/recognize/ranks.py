@@ -22,12 +22,15 @@ class Ranks:
     """Number of processes."""
 
 
+ALONE = Ranks()
+
+
 @contextmanager
 def joined() -> Iterator[Ranks]:
     """Join the processes that torchrun started (by its environment variables); alone without them."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield Ranks()
+        yield ALONE
         return
     distributed.init_process_group("gloo")
     try:

@@ -1,19 +1,13 @@
-"""Training with CTC: SortaGrad, noise, several ranks, and a resumed run that ends with the same bits.
-
-All random numbers follow from the seed, the epoch and the utterance. So weights, the optimizer's moments
-and the place in the epoch are all that a resumed run needs.
-"""
+"""Training of a recognizer with CTC: what is trained on, its noise and pauses, the loss, the model."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -23,24 +17,26 @@ from torch import Tensor
 from torch.nn import functional
 
 from holdfast.config import read_config
-from holdfast.errors import HoldfastError, InputError
-from holdfast.files import write_whole
-from holdfast.progress import track
-from holdfast.speech.recognize.alphabet import BLANK, frames_needed
+from holdfast.errors import InputError
 from holdfast.speech.recognize.audio import Array, read_audio
 from holdfast.speech.recognize.features import FeatureSettings, log_features
-from holdfast.speech.recognize.manifests import check_disjoint, read_manifest
+from holdfast.speech.recognize.labels import BLANK, frames_needed
+from holdfast.speech.recognize.manifests import (
+    Example,
+    check_disjoint,
+    read_manifest,
+    refuse_same_sound,
+    screen,
+)
 from holdfast.speech.recognize.model import DESCRIPTION, Description, SpeechModel
-from holdfast.speech.recognize.network import Count, NetworkSettings, Positive, padded
+from holdfast.speech.recognize.network import NetworkSettings, padded
 from holdfast.speech.recognize.noise import NoiseSettings, read_noise, vary
-from holdfast.speech.recognize.ranks import Ranks, joined, sum_gradients, summed
+from holdfast.speech.recognize.ranks import Ranks, joined
 from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.scoring import score_utterances
-from holdfast.speech.recognize.screening import Example, refuse_same_sound, screen
+from holdfast.speech.recognize.trainer import STATE, Trainer, TrainingSettings, threads
 
-STATE = "state.pt"
-Above = Annotated[float, Meta(gt=0, lt=1e9)]
-_ORDER, _NOISE, _PAUSES = range(3)
+_NOISE, _PAUSES = 1, 2
 """What random numbers are for."""
 
 
@@ -59,34 +55,12 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
-    """How the network is trained."""
+class CtcTraining(TrainingSettings):
+    """How a recognizer is trained."""
 
-    epochs: Positive = 20
-    """Passes over the training set."""
-    batch: Positive = 32
-    """Largest number of utterances per step, over all ranks."""
-    optimizer: Literal["adam", "nesterov"] = "adam"
-    """Adam, or SGD with Nesterov's momentum."""
-    learning_rate: Above = 1e-3
-    """Of the first epoch."""
-    momentum: Annotated[float, Meta(gt=0, lt=1)] = 0.99
-    """Of Nesterov's SGD."""
-    anneal: Annotated[float, Meta(ge=1, le=10)] = 1.1
-    """The learning rate is divided by this after each epoch."""
-    largest_norm: Above = 400.0
-    """Gradients with a larger norm are scaled down to it."""
-    sortagrad: bool = True
-    """Whether the first epoch goes from short to long utterances."""
     pause_s: Annotated[float, Meta(ge=0, le=60)] = 2.0
     """Longest pause of quiet noise that is put before, and after, three of four utterances; not in a first
     epoch from short to long. So a model does not write into silence."""
-    seed: Count = 0
-    """Random seed (same seed, same result)."""
-    threads: Positive = 1
-    """Threads of torch per rank; sums depend on it."""
-    checkpoint_steps: Positive = 500
-    """Steps between checkpoints, beside that of each epoch."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +70,7 @@ class TrainConfig:
     data: DataSettings
     features: FeatureSettings = field(default_factory=FeatureSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    training: TrainingSettings = field(default_factory=TrainingSettings)
+    training: CtcTraining = field(default_factory=CtcTraining)
     noise: NoiseSettings | None = None
     """Noise and speeds; none: the audio as it is."""
 
@@ -131,7 +105,7 @@ def train(
             path=output,
             remedy="name another folder, or --resume",
         )
-    with joined() as ranks, _threads(settings.training.threads):
+    with joined() as ranks, threads(settings.training.threads):
         return _train(settings, Path(config).resolve().parent, output, ranks, kind)
 
 
@@ -149,7 +123,7 @@ def _train(
     torch.manual_seed(config.training.seed)
     model = kind(Description(config.features, config.network, alphabet.labels))
     screening = screen(utterances, model)
-    refuse_same_sound(screening.examples, test, model)
+    refuse_same_sound(screening.examples, test, config.features.rate)
     if len(screening.examples) < ranks.size:
         raise InputError("fewer utterances than ranks", code="out-of-range", place="data.train")
     # 2. Train from the last checkpoint.
@@ -158,7 +132,7 @@ def _train(
         noises = read_noise(folder / config.noise.files, config.features.rate)
     output.mkdir(parents=True, exist_ok=True)
     plan = _plan(config, screening.examples, noises)
-    trainer = Trainer(config, model, screening.examples, noises, output / STATE, plan, ranks)
+    trainer = CtcTrainer(config, model, screening.examples, noises, output / STATE, plan, ranks)
     trainer.run()
     # 3. Write the model; the checkpoint stays, for more epochs.
     scored = None
@@ -182,8 +156,8 @@ def _train(
     )
 
 
-class Trainer:
-    """A run: its place, its optimizer, and how both are saved.
+class CtcTrainer(Trainer):
+    """A run of a recognizer.
 
     Args:
         config: all settings.
@@ -195,6 +169,8 @@ class Trainer:
         ranks: who shares each batch.
     """
 
+    settings: CtcTraining
+
     def __init__(
         self,
         config: TrainConfig,
@@ -205,68 +181,11 @@ class Trainer:
         plan: str,
         ranks: Ranks,
     ) -> None:
-        self.config, self.settings, self.model = config, config.training, model
+        super().__init__(model.network, config.training, path, plan, ranks)
+        self.config, self.model = config, model
         self.examples, self.noises = examples, noises
-        self.path, self.plan, self.ranks = path, plan, ranks
-        self.parameters = list(model.network.parameters())
-        rate = self.settings.learning_rate
-        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(self.parameters, rate)
-        if self.settings.optimizer == "nesterov":
-            self.optimizer = torch.optim.SGD(
-                self.parameters, rate, self.settings.momentum, nesterov=True
-            )
-        self.history: list[dict[str, float]] = []
-        """One row ``{"epoch", "loss"}`` per complete epoch; loss per utterance."""
-        self.step, self.total = 0, 0.0
-        """Steps of the epoch, and the sum of their losses."""
         self.pauses: Array = np.zeros((len(examples), 2), int)
         """Of the epoch; see `draw_pauses`."""
-
-    def run(self) -> None:
-        """Train to the last epoch.
-
-        Raises:
-            HoldfastError: ``diverged``.
-        """
-        if self.path.exists():
-            self.load()
-        self.model.network.train()
-        epochs = self.settings.epochs
-        with track("training", epochs, "epochs") as tracker:
-            tracker.advance(len(self.history))
-            while len(self.history) < epochs:
-                epoch = len(self.history)
-                for group in self.optimizer.param_groups:
-                    group["lr"] = self.settings.learning_rate / self.settings.anneal**epoch
-                batches = self.batches(epoch)
-                for batch in batches[self.step :]:
-                    self.total += self.train_on(batch, epoch)
-                    self.step += 1
-                    done = f"epoch {epoch + 1}, step {self.step} of {len(batches)}"
-                    tracker.describe(f"{done}, loss {self.total / self.step:.3f}")
-                    if self.step % self.settings.checkpoint_steps == 0:
-                        self.save()
-                loss = self.total / len(self.examples)
-                self.history.append({"epoch": epoch + 1, "loss": loss})
-                self.step, self.total = 0, 0.0
-                self.save()
-                tracker.advance(1)
-
-    def batches(self, epoch: int) -> list[list[int]]:
-        """Places of the examples of each batch, of about equal length so that little is padded.
-
-        The first epoch goes from short to long (SortaGrad, DS2 3.2); in others, lengths are varied by up
-        to a fourth before sorting, and batches come in random order.
-        """
-        lengths = self.lengths(epoch)
-        rng = np.random.default_rng([self.settings.seed, _ORDER, epoch])
-        sorts = self.settings.sortagrad and not epoch
-        if not sorts:
-            lengths *= rng.uniform(0.8, 1.25, len(lengths))
-        count = -(-len(lengths) // self.settings.batch)
-        batches = np.array_split(np.argsort(lengths, kind="stable"), count)
-        order = range(count) if sorts else rng.permutation(count)
-        return [batches[place].tolist() for place in order]
 
     def lengths(self, epoch: int) -> NDArray[np.float64]:
         """Frames of each example in an epoch, the pauses that are drawn for it included: [examples]."""
@@ -275,18 +194,12 @@ class Trainer:
         frames += self.pauses.sum(1) / self.config.features.hop
         return frames
 
-    def train_on(self, batch: Sequence[int], epoch: int) -> float:
-        """One step; the sum of the losses of the batch, before the step.
-
-        Raises:
-            HoldfastError: ``diverged``.
-        """
-        own = batch[self.ranks.rank :: self.ranks.size]
-        features, lengths = padded([self.frames(place, epoch) for place in own])
-        targets = [self.examples[place].target for place in own]
-        self.optimizer.zero_grad(set_to_none=True)
+    def loss(self, places: Sequence[int], epoch: int) -> Tensor:
+        """CTC's loss, the sum over the examples."""
+        features, lengths = padded([self.frames(place, epoch) for place in places])
+        targets = [self.examples[place].target for place in places]
         outputs, valid_outputs = self.model.network(features, lengths)
-        loss = functional.ctc_loss(
+        return functional.ctc_loss(
             outputs.transpose(0, 1),  # [T', B, L]
             torch.tensor([label for target in targets for label in target]),
             valid_outputs,
@@ -294,14 +207,6 @@ class Trainer:
             BLANK,
             "sum",
         )
-        (loss / len(batch)).backward()  # type: ignore[no-untyped-call]
-        sum_gradients(self.parameters)
-        total = float(summed(loss.detach()))
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.largest_norm)
-        if not np.isfinite(total) or not bool(norm.isfinite()):
-            raise DivergedError(epoch + 1, self.step + 1)
-        self.optimizer.step()
-        return total
 
     def draw_pauses(self, epoch: int) -> Array:
         """Samples of the pauses before and after each example: [examples, 2]."""
@@ -325,68 +230,6 @@ class Trainer:
         samples = vary(samples, features.rate, noise, self.noises, rng, shortest, pauses)
         return log_features(samples, features)
 
-    def save(self) -> None:
-        """Replace the checkpoint (rank 0).
-
-        Raises:
-            HoldfastError: if it cannot be written.
-        """
-        if self.ranks.rank:
-            return
-        state = {
-            "plan": self.plan,
-            "history": self.history,
-            "step": self.step,
-            "total": self.total,
-            "model": self.model.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        content = io.BytesIO()
-        torch.save(state, content)
-        write_whole(self.path, content.getbuffer())
-
-    def load(self) -> None:
-        """Continue from the checkpoint.
-
-        Raises:
-            InputError: ``damaged``, or ``conflict`` if another run wrote it.
-        """
-        try:
-            state = torch.load(self.path, weights_only=True)  # executes nothing in the file
-            plan = state["plan"]
-        except Exception as error:  # whatever its unpickler meets
-            raise InputError(
-                "not the checkpoint of a training run",
-                code="damaged",
-                path=self.path,
-                found=f"{type(error).__name__}: {error}".splitlines()[0],
-                remedy="remove the folder and train again",
-            ) from error
-        if plan != self.plan:
-            raise InputError(
-                "the checkpoint is of a run with other settings or data",
-                code="conflict",
-                path=self.path,
-                found=plan[:12],
-                expected=self.plan[:12],
-                remedy="name another output folder, or restore the settings; epochs may change",
-            )
-        self.model.network.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.history, self.step, self.total = state["history"], state["step"], state["total"]
-
-
-class DivergedError(HoldfastError):
-    """A loss or gradient that is not finite; the last checkpoint stays as it is."""
-
-    code = "diverged"
-
-    def __init__(self, epoch: int, step: int) -> None:
-        super().__init__(
-            f"epoch {epoch}, step {step}: the loss is not finite\n"
-            "  remedy: lower training.learning_rate or training.largest_norm"
-        )
-
 
 def _plan(config: TrainConfig, examples: Sequence[Example], noises: Sequence[Array]) -> str:
     """Hash of all that determines a step: settings without the number of epochs, sounds, texts, noise."""
@@ -397,13 +240,3 @@ def _plan(config: TrainConfig, examples: Sequence[Example], noises: Sequence[Arr
     for each in noises:
         digest.update(each.tobytes())
     return digest.hexdigest()
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -20,7 +20,7 @@ from holdfast.files import read_whole, write_whole
 from holdfast.progress import track
 from holdfast.speech.recognize.network import Count, Positive
 from holdfast.speech.recognize.scoring import edit_distance
-from holdfast.speech.recognize.training import DivergedError
+from holdfast.speech.recognize.trainer import DivergedError
 from holdfast.speech.speak.dictionary import PHONES, Dictionary, Phones, part_of, plain_phone
 from holdfast.speech.speak.g2p import BEAM, LETTERS, MARK, LettersToPhones
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,13 +19,7 @@ from torch.nn import functional
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.speech.recognize.model import DESCRIPTION
-from holdfast.speech.recognize.ranks import Ranks
-from holdfast.speech.recognize.training import (
-    DivergedError,
-    Trainer,
-    TrainingSettings,
-    _threads,
-)
+from holdfast.speech.recognize.trainer import Trainer, TrainingSettings, threads
 from holdfast.speech.speak.network import (
     F0_VALUES,
     LEVELS,
@@ -43,21 +36,9 @@ from holdfast.speech.speak.prosody import (
 from holdfast.speech.speak.recordings import Recording, VoiceData, read_recordings
 from holdfast.speech.speak.voice import Sound, Voice, VoiceDescription
 
-_CHUNK = 2
+_PART = 1
 """What random numbers are for."""
 LN2 = float(np.log(2))
-
-
-@dataclass(frozen=True)
-class ProsodyTraining(TrainingSettings):
-    """How durations and pitch are trained; the loss is |t| + CE(voiced) + |F0| + |dF0|, weighted."""
-
-    voiced_weight: float = 1.0
-    """Weight of the cross entropy of voiced and unvoiced."""
-    pitch_weight: float = 1.0
-    """Weight of the error of log F0."""
-    smoothness_weight: float = 0.1
-    """Weight of steps of log F0 from value to value."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +62,7 @@ class VoiceConfig:
     data: VoiceData
     sound: Sound = field(default_factory=Sound)
     prosody: ProsodySettings = field(default_factory=ProsodySettings)
-    prosody_training: ProsodyTraining = field(default_factory=ProsodyTraining)
+    prosody_training: TrainingSettings = field(default_factory=TrainingSettings)
     synthesis: SynthesisSettings = field(default_factory=SynthesisSettings)
     synthesis_training: SynthesisTraining = field(default_factory=SynthesisTraining)
 
@@ -119,17 +100,21 @@ def train_voice(config: str | Path, output: str | Path, resume: bool = False) ->
     )
     voice = Voice(description)
     output.mkdir(parents=True, exist_ok=True)
-    history: dict[str, Any] = {}
-    for name, kind in (("prosody", ProsodyTrainer), ("synthesis", SynthesisTrainer)):
+    trainers: list[VoiceTrainer] = []
+    for kind, network, prepare, name in (
+        (ProsodyTrainer, voice.prosody, target_of, "prosody"),
+        (SynthesisTrainer, voice.wavenet, part_of, "synthesis"),
+    ):
         own = getattr(settings, f"{name}_training")
-        parts = [settings.data, settings.sound, getattr(settings, name), replace(own, epochs=1)]
+        parts = [data, sound, getattr(settings, name), replace(own, epochs=1)]
         plan = _plan([asdict(each) for each in parts], train)
-        with _threads(own.threads):
-            trainer = kind(voice, own, train, output / f"{name}.pt", plan)
-            trainer.run()
-        history[name] = trainer.history
+        prepared = [prepare(voice, each) for each in train]
+        trainers.append(kind(network, prepared, own, output / f"{name}.pt", plan))
+        with threads(own.threads):
+            trainers[-1].run()
+    history = {each.path.stem: each.history for each in trainers}
     voice.networks.eval()
-    with _threads(settings.synthesis_training.threads):
+    with threads(settings.synthesis_training.threads):
         measured = {**prosody_correlation(voice, test), **likelihood(voice, test)}
     measured["history"] = history
     voice.description = replace(description, training=measured)
@@ -155,82 +140,75 @@ def inventory_of(recordings: Sequence[Recording], settings: VoiceConfig) -> Inve
 # --- Durations and pitch -------------------------------------------------------------------------
 
 
-class _VoiceTrainer(Trainer):
-    """A run of one of the networks, with the loop and the checkpoints of the recognizer's."""
+class VoiceTrainer(Trainer):
+    """A run of one of the two networks.
 
-    settings: Any
+    Args:
+        network: is trained.
+        prepared: the recordings as the network reads them.
+        settings: of the training.
+        path: file of the checkpoint.
+        plan: hash of all that determines the run.
+    """
 
     def __init__(
-        self, voice: Voice, settings: Any, recordings: Sequence[Recording], path: Path, plan: str
+        self,
+        network: nn.Module,
+        prepared: Sequence[Any],
+        settings: TrainingSettings,
+        path: Path,
+        plan: str,
     ) -> None:
-        self.network: Any = {"prosody": voice.prosody, "synthesis": voice.wavenet}[path.stem]
-        self.prepared = [self.prepare(voice, each) for each in recordings]
-        config: Any = SimpleNamespace(training=settings)
-        model: Any = SimpleNamespace(network=self.network)
-        examples: Any = recordings
-        super().__init__(config, model, examples, (), path, plan, Ranks())
+        super().__init__(network, settings, path, plan)
+        self.prepared = prepared
 
     def lengths(self, epoch: int) -> NDArray[np.float64]:
-        """Frames of each recording; nothing is put around them."""
-        return np.array([each.frames for each in self.examples], dtype=np.float64)
-
-    def prepare(self, voice: Voice, recording: Recording) -> Any:
-        """A recording as the network reads it."""
-        raise NotImplementedError
-
-    def loss(self, batch: Sequence[int], epoch: int) -> Tensor:
-        """Mean of some recordings."""
-        raise NotImplementedError
-
-    def train_on(self, batch: Sequence[int], epoch: int) -> float:
-        """One step; the sum of the losses of the batch, before the step.
-
-        Raises:
-            HoldfastError: ``diverged``.
-        """
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(batch, epoch)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.largest_norm)
-        if not loss.isfinite() or not norm.isfinite():
-            raise DivergedError(epoch + 1, self.step + 1)
-        self.optimizer.step()
-        return float(loss.detach()) * len(batch)
+        """Phones, or frames, of each recording."""
+        return np.array([len(each.symbols) for each in self.prepared], np.float64)
 
 
-class ProsodyTrainer(_VoiceTrainer):
+@dataclass(frozen=True)
+class Target:
+    """The phones of a recording, and what the network of durations and pitch shall give."""
+
+    symbols: Tensor
+    """int64 [P, 2]"""
+    values: Tensor
+    """float32 [P, 2 + F0_VALUES]"""
+
+
+def target_of(voice: Voice, recording: Recording) -> Target:
+    """A recording as tensors."""
+    rows, inventory = [], voice.inventory
+    for phone, count in zip(recording.phones, recording.counts.tolist(), strict=True):
+        duration = inventory.duration.apply(np.log(max(count, 1) * inventory.frame_s))
+        pitch = np.zeros(F0_VALUES)
+        if phone.f0_hz:
+            pitch = inventory.pitch.apply(np.log(phone.f0_hz))
+        rows.append([duration, float(bool(phone.f0_hz)), *pitch])
+    symbols = inventory.symbols([each.phone for each in recording.phones])
+    return Target(torch.from_numpy(symbols), torch.tensor(rows, dtype=torch.float32))
+
+
+class ProsodyTrainer(VoiceTrainer):
     """Durations, P(voiced) and F0."""
 
-    def prepare(self, voice: Voice, recording: Recording) -> tuple[Tensor, Tensor]:
-        """Symbols [P, 2], and what the network shall give [P, 2 + F0_VALUES]."""
-        rows, inventory = [], voice.inventory
-        for phone, count in zip(recording.phones, recording.counts.tolist(), strict=True):
-            duration = inventory.duration.apply(np.log(max(count, 1) * inventory.frame_s))
-            pitch = np.zeros(F0_VALUES)
-            if phone.f0_hz:
-                pitch = inventory.pitch.apply(np.log(phone.f0_hz))
-            rows.append([duration, float(bool(phone.f0_hz)), *pitch])
-        symbols = inventory.symbols([each.phone for each in recording.phones])
-        return torch.from_numpy(symbols), torch.tensor(rows, dtype=torch.float32)
-
-    def loss(self, batch: Sequence[int], epoch: int) -> Tensor:
-        """|t' - t| + l1 CE(v) + l2 |F0' - F0| + l3 |F0'_{k+1} - F0'_k|, mean over phones."""
-        weights = self.settings
-        pairs = [self.prepared[place] for place in batch]
-        symbols = nn.utils.rnn.pad_sequence([each for each, _ in pairs], True)
-        target = nn.utils.rnn.pad_sequence([each for _, each in pairs], True)  # [B, P, 2 + values]
-        lengths = torch.tensor([len(each) for each, _ in pairs])
-        found = self.network(symbols, lengths)
+    def loss(self, places: Sequence[int], epoch: int) -> Tensor:
+        """|t' - t| + CE(v) + |F0' - F0| + 0.1 |F0'_{k+1} - F0'_k|, mean over phones."""
+        targets = [self.prepared[place] for place in places]
+        symbols = nn.utils.rnn.pad_sequence([each.symbols for each in targets], True)
+        wanted = nn.utils.rnn.pad_sequence([each.values for each in targets], True)
+        lengths = torch.tensor([len(each.symbols) for each in targets])
+        found = self.network(symbols, lengths)  # [B, P, 2 + values]
         valid = (torch.arange(symbols.shape[1]) < lengths[:, None]).float()
-        voiced = valid * target[..., 1]
-        pitch = (found[..., 2:] - target[..., 2:]).abs().mean(2)
+        pitch = (found[..., 2:] - wanted[..., 2:]).abs().mean(2)
         steps = found[..., 2:].diff(dim=2).abs().mean(2)
         cross = functional.binary_cross_entropy_with_logits(
-            found[..., 1], target[..., 1], reduction="none"
+            found[..., 1], wanted[..., 1], reduction="none"
         )
-        total = valid * ((found[..., 0] - target[..., 0]).abs() + weights.voiced_weight * cross)
-        total = total + voiced * (weights.pitch_weight * pitch + weights.smoothness_weight * steps)
-        return total.sum() / valid.sum()
+        total = (found[..., 0] - wanted[..., 0]).abs() + cross
+        total = total + wanted[..., 1] * (pitch + 0.1 * steps)
+        return (valid * total).sum() / valid.sum() * len(places)
 
 
 def prosody_correlation(voice: Voice, recordings: Sequence[Recording]) -> dict[str, Any]:
@@ -259,23 +237,22 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 # --- Samples -------------------------------------------------------------------------------------
 
 
-class SynthesisTrainer(_VoiceTrainer):
+class SynthesisTrainer(VoiceTrainer):
     """The WaveNet, on a random part of each utterance."""
 
-    def prepare(self, voice: Voice, recording: Recording) -> Part:
-        """Levels and what conditions them."""
-        return part_of(voice, recording)
+    network: WaveNet
+    settings: SynthesisTraining
 
-    def loss(self, batch: Sequence[int], epoch: int) -> Tensor:
+    def loss(self, places: Sequence[int], epoch: int) -> Tensor:
         """Bits per sample."""
         settings, losses = self.settings, []
-        for place in batch:
+        for place in places:
             part = self.prepared[place]
-            rng = np.random.default_rng([settings.seed, _CHUNK, epoch, place])
+            rng = np.random.default_rng([settings.seed, _PART, epoch, place])
             start = int(rng.integers(0, max(1, part.frames - settings.frames + 1)))
             with torch.autocast("cpu", torch.bfloat16, enabled=settings.bf16):
                 losses.append(part.bits(self.network, start, settings))
-        return torch.stack(losses).mean()
+        return torch.stack(losses).sum()
 
 
 @dataclass(frozen=True)
