@@ -45,7 +45,7 @@ def main(party):
     bandit = LinearBandit(party, arms={arms}, features={features}, epsilon={epsilon})
     total, start = 0.0, time.perf_counter()
     for step in range({steps}):
-        x = party.secret(contexts[step] if party.rank == 1 else None, owner=1, shape=({features},))
+        x = bandit.share_contexts(contexts[step], owner=1)
         arm = bandit.choose(x)
         # Only here: the arm goes to the party that plays the world, so that it can reward it.
         if party.rank == 0:

@@ -20,13 +20,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import private_mpc_inputs as inputs
 
 REPEATS = 3
+BOUND = 32.0  # of all inputs: normal numbers, images, scores
 
 
 def cases(party: mpc.Party) -> dict[str, tuple[Callable[[], Any], np.ndarray]]:
     """Case -> what is measured, and the result in plaintext."""
 
     def shared(values: np.ndarray) -> mpc.SharedTensor:
-        return party.secret(torch.from_numpy(values), owner=0, shape=values.shape)
+        return party.secret(torch.from_numpy(values), owner=0, shape=values.shape, bound=BOUND)
 
     a, b = shared(inputs.draw(1, inputs.ELEMENTS)), shared(inputs.draw(2, inputs.ELEMENTS))
     logits = shared(inputs.draw(3, *inputs.SOFTMAX, scale=3.0))

@@ -25,9 +25,9 @@ import torch
 from holdfast.config import read_config
 from holdfast.speech.recognize import SpeechModel, TrainConfig, read_audio, read_manifest
 from holdfast.speech.recognize.features import log_features
+from holdfast.speech.recognize.manifests import screen
 from holdfast.speech.recognize.network import padded
 from holdfast.speech.recognize.ranks import Ranks
-from holdfast.speech.recognize.screening import screen
 from holdfast.speech.recognize.training import CtcTrainer
 from measuring import limited, machine
 from speech_study_runs import SPEAKERS, VARIANTS, Run, cpu_seconds, planned, train_all

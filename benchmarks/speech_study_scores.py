@@ -14,8 +14,6 @@ from scipy.signal import lfilter
 from holdfast.speech.recognize import (
     Decoder,
     SpeechModel,
-    Stream,
-    advance,
     read_audio,
     read_manifest,
 )
@@ -23,6 +21,7 @@ from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.manifests import Utterance
 from holdfast.speech.recognize.noise import mix
 from holdfast.speech.recognize.scoring import edit_distance
+from holdfast.speech.recognize.streaming import transcribe
 
 Sound = NDArray[np.float32]
 DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -42,9 +41,8 @@ def texts_of(model: SpeechModel, decoder: Decoder, sounds: Sequence[Sound]) -> l
     """What is said in each sound."""
     found: list[str] = []
     for first in range(0, len(sounds), 16):
-        part = list(sounds[first : first + 16])
-        streams = [Stream(model, decoder) for _ in part]
-        found += [together(each).text for each in advance(streams, part, [True] * len(part))]
+        parts = transcribe(model, decoder, sounds[first : first + 16])
+        found += [together(each).text for each in parts]
     return found
 
 

@@ -109,6 +109,12 @@ def test_a_signature_is_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = outcome(capsys, "tell", "--json", "--", "--json")
+    assert (code, json.loads(out)["given"]["path"]) == (0, "--json")
+    assert outcome(capsys, "tell", "x", "--", "--json")[0] == 2
+
+
 @pytest.mark.parametrize(
     "line",
     [

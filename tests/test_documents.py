@@ -148,6 +148,7 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
             "data.records",
             "federated",
             "fleet",
+            "go",
         ),
         *("lm.generate", "lm.query"),
         *("private.bandits", "private.mpc", "profile.numerics", "runs", "sparse"),

@@ -27,6 +27,7 @@ ROOMS = {
     "private": "Computing on secrets: parties that see only their own input.",
     "federated": "Learning on devices that differ: rules, device simulation, failing clients.",
     "speech": "Recognizing speech: train, recognize, score, decode.",
+    "go": "Go: a GTP engine, matches with Elo, ladders, and the rules themselves.",
     "fst": "Weighted finite-state transducers: OpenFST's operations and files.",
     "why": "Say what a file or folder is, its headline, and the command to run next.",
     "diff": "Compare two saved answers; exit with 1 on a regression.",

@@ -226,7 +226,10 @@ EXTRAS = {
     "fst": "automata",
     **{
         name: name
-        for name in ("runs", "carbon", "lm", "profile", "sparse", "private", "federated", "speech")
+        for name in (
+            *("runs", "carbon", "lm", "profile", "sparse", "private", "federated", "speech"),
+            "go",
+        )
     },
 }
 """Room -> the extra with its libraries."""
@@ -321,7 +324,9 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
     Raises:
         HoldfastError: bad input.
     """
-    root, path = app, list(tokens)
+    # What follows -- is a command of somebody else, or names that look like options: no option of ours.
+    place = [*tokens, "--"].index("--")
+    root, path, others = app, [*tokens[:place]], tokens[place:]
     if app.name != (prefix,):
         root, path = room(prefix, ""), [*app.name, *path]
         root.command(app)
@@ -340,6 +345,7 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
             from holdfast.report import warm_up
 
             warm_up()  # the drawing engine starts beside the computation
+        rest = (*rest, *others)
         _, apps, unused = root.parse_commands(rest, include_parent_meta=False)
         for group in apps[1:]:
             # Help lists commands in the order of the file, not of the alphabet.

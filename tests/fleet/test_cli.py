@@ -288,6 +288,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no checkpoint interval": (("goodput", STORE, "--checkpoint", "0"), "checkpoint interval"),
     "an unknown job": (("attribute", STORE, "4711"), "job not found: '4711'"),
     "since is no time": (("status", STORE, "--since", "nonsense"), "--since is neither"),
+    "since has no unit": (("status", STORE, "--since", "30"), "--since is neither"),
     "no such source": (("ingest", "/no/such/log", "-o", "/nowhere"), "file not found"),
     "no nodes": (("ettr", "--nodes", "0", "--rate", "1e-3", "--checkpoint", "1h"), "nodes"),
     "a negative rate": (("ettr", "--nodes", "9", "--rate", "-1", "--checkpoint", "1h"), "rate"),

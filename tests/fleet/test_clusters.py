@@ -182,3 +182,4 @@ def test_clusters_that_do_not_fail_alike_are_a_doubt(failures: int, tmp_path: Pa
     rates = {"alpha": pytest.approx(1000 * failures / 20), "beta": 0}
     assert unlike_clusters(log) == (rates if unlike else {})
     assert any("alpha" in each.text for each in doubts(log)) == unlike
+    assert (Analysis(log).trend.failures == 0) == (unlike or not failures)

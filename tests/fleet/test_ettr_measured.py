@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from logs import COLUMNS, Attempt, Log
 from scipy import stats
@@ -16,7 +16,6 @@ import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.fleet import Assumptions
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.ettr_measured import mean_interval
 from holdfast.fleet.preemption import preemptions
 
 HOUR = 3600
@@ -38,7 +37,7 @@ def test_a_run_by_hand(tmp_path: Path) -> None:
     assert (row["gpus_min"], row["gpus_max"], row["runs"], row["gpus"]) == (9, 16, 1, 16)
     assert row["interruptions"] == 1
     assert row["queue_s"] == pytest.approx(11 * HOUR / 2)
-    assert row["lo"] == row["hi"] == pytest.approx(row["ettr"])
+    assert (row["lo"], row["hi"]) == (0, 1)  # one run tells nothing of another
 
 
 def test_short_runs_do_not_count(tmp_path: Path) -> None:
@@ -162,10 +161,15 @@ def test_initialization_is_the_same_everywhere(
     assert Analysis(log).ettr_setting["init_s"] == used
 
 
-def test_the_interval_is_that_of_a_t_test() -> None:
-    values = np.random.default_rng(3).uniform(0.6, 1, 20)
-    expected = stats.ttest_1samp(values, 0).confidence_interval()
-    found = mean_interval(values.mean(), values.std(ddof=1), 20)
-    assert found == pytest.approx((expected.low, expected.high))
-    assert mean_interval(0.7, None, 1) == (0.7, 0.7)
-    assert mean_interval(0.99, 0.1, 3)[1] == 1
+@pytest.mark.parametrize("waits_h", [(10, 12, 15, 11), (0, 0, 0, 30)], ids=["inside", "cut"])
+def test_the_interval_is_that_of_a_t_test(tmp_path: Path, waits_h: Sequence[int]) -> None:
+    """Of a share: none of its ends is above one."""
+    attempts = [
+        Attempt(j, (f"n{j}",), 40 * HOUR, 70 * HOUR, submit=(40 - wait) * HOUR)
+        for j, wait in enumerate(waits_h, 1)
+    ]
+    log = Log(attempts).open(tmp_path, Assumptions(init_s=0, checkpoint_interval_s=HOUR))
+    (row,) = fleet.measured_ettr(log).by_size.to_pylist()
+    each = [30 / (30 + wait) for wait in waits_h]
+    expected = stats.ttest_1samp(each, 0).confidence_interval()
+    assert (row["lo"], row["hi"]) == pytest.approx((expected.low, min(expected.high, 1)))

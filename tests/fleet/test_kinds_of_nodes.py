@@ -180,3 +180,99 @@ def test_each_kind_has_exposure_of_its_own() -> None:
     assert both.node_days[:2, :2].sum() == both.node_days[2:, 2:].sum() == 0
     assert both.known_failures.tolist() == [1, 0, 1, 0]
     assert both.shared_failures.tolist() == [0, 0, 0, 1 / 3]
+
+
+def sharing(parts: Sequence[int], *, nodes: int = 6, days: int = 20) -> list[Attempt]:
+    """Nodes that are full of jobs on a part of their GPUs each, day after day."""
+    return [
+        Attempt(
+            job := 1 + 1000 * day + 100 * node + place,
+            (f"n{node}",),
+            day * DAY + 60 * place,
+            (day + 1) * DAY - 3600,
+            "NODE_FAIL" if (day + node) % 9 == 0 else "COMPLETED",
+            gpus=gpus,
+            name=f"j{job}",
+        )
+        for day in range(days)
+        for node in range(nodes)
+        for place, gpus in enumerate(parts)
+    ]
+
+
+@pytest.mark.parametrize(
+    "parts", [(2,) * 4, (1,) * 8, (4, 2, 1, 1)], ids=["quarters", "ones", "odd"]
+)
+def test_nodes_that_jobs_share_have_the_gpus_of_all_of_them(
+    tmp_path: Path, parts: Sequence[int]
+) -> None:
+    attempts = sharing(parts)
+    log = Log(attempts).open(tmp_path)
+    found = fleet.mttf(log, project=[16])
+    assert log.gpus_per_node == 8
+    days = 6 * 20 * (23 / 24)  # of every node, each moment once
+    incidents = sum((day + node) % 9 == 0 for day in range(20) for node in range(6))
+    (row,) = found.to_dict()["projections"]
+    assert row["mttf_hours"] == pytest.approx(24 * days / incidents / 2)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [Attempt(99_000 + n, (f"n{n}",), 1, DAY, gpus=0) for n in range(6)],
+        [Attempt(99_000 + n, (f"n{n}",), 0, None, "RUNNING", 8, runtime_s=DAY) for n in range(6)],
+        [Attempt(99_000 + n, (f"n{n}",), 20 * DAY, 20 * DAY + 30, gpus=8) for n in range(6)]
+        + [Attempt(99_100 + n, (f"n{n}",), 20 * DAY + 20, 21 * DAY, gpus=8) for n in range(6)],
+    ],
+    ids=["without GPUs", "runaway", "seconds"],
+)
+def test_what_never_shares_a_node_adds_nothing_to_its_gpus(
+    tmp_path: Path, more: list[Attempt]
+) -> None:
+    assert Log([*sharing((4, 4)), *more]).open(tmp_path).gpus_per_node == 8
+
+
+def test_an_inventory_tells_more_than_jobs(tmp_path: Path) -> None:
+    log = Log(sharing((2, 2)), nodes={f"n{n}": 16 for n in range(6)}).open(tmp_path)
+    assert log.gpus_per_node == 16
+
+
+@pytest.mark.parametrize("gangs", [4, 2])
+def test_gangs_share_nodes_as_single_jobs_do(tmp_path: Path, gangs: int) -> None:
+    """Pairs of nodes full of jobs that have a part of both."""
+    attempts = [
+        Attempt(
+            1 + 100 * day + 10 * pair + n, own, day * DAY, (day + 1) * DAY - 60, gpus=16 // gangs
+        )
+        for day in range(9)
+        for pair, own in enumerate([("a1", "a2"), ("b1", "b2")])
+        for n in range(gangs)
+    ]
+    assert Log(attempts).open(tmp_path).gpus_per_node == 8
+
+
+def test_a_suspended_job_holds_no_gpus_at_a_time_that_nothing_tells(tmp_path: Path) -> None:
+    """Each third is suspended for four hours, in which another has all its GPUs."""
+    attempts = []
+    for day in range(30):
+        suspended = day % 3 == 0
+        ran_s = 20 * 3600 - 4 * 3600 * suspended
+        own, start = ("n1",), day * DAY
+        attempts.append(Attempt(1 + day, own, start, start + 20 * 3600, runtime_s=ran_s))
+        if suspended:
+            attempts.append(Attempt(100 + day, own, start + 3600, start + 5 * 3600))
+    assert Log(attempts).open(tmp_path).gpus_per_node == 8
+
+
+def test_an_hour_that_clocks_repeat_makes_no_gpus(tmp_path: Path) -> None:
+    """Jobs of half an hour, one after the other; those of one hour are placed an hour early."""
+    starts = [1800 * n for n in range(5 * 48)]
+    placed = [start - 3600 * (start // 3600 == 60) for start in starts]
+    attempts = [Attempt(n, ("n1",), at, at + 1750) for n, at in enumerate(placed, 1)]
+    assert Log(attempts).open(tmp_path).gpus_per_node == 8
+
+
+def test_an_inventory_of_some_nodes_bounds_the_others(tmp_path: Path) -> None:
+    """More GPUs at once than any node that is known has: accounting is wrong, or time is shared."""
+    log = Log(sharing((8, 8)), nodes={"x1": 8, "x2": 4}).open(tmp_path)
+    assert log.gpus_per_node == 8

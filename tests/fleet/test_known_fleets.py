@@ -15,6 +15,7 @@ from known_fleets import PERIOD_S, SWITCH, Known, draw
 QUICK = 1  # Logs of each fleet in the quick run
 
 
+@pytest.mark.full
 def test_intervals_and_lemons_of_a_few_logs() -> None:
     found = {name: coverage(known, QUICK) for name, known in (FLEETS | WITH_LEMONS).items()}
     verdicts = {name: verdict_of(each, name in FLEETS) for name, each in found.items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import Attempt, Check, Log, names, random_log, stamp
+from logs import COLUMNS, Attempt, Check, Log, names, random_log, stamp
 from test_attribution import identities, infrastructure_by_loops
 
 import holdfast.fleet as fleet
@@ -247,10 +248,11 @@ def test_a_loop_is_three_requeues_within_a_day(tmp_path: Path) -> None:
     assert loops.select(["job_id", "requeues"]).to_pylist() == [{"job_id": "1", "requeues": 3}]
 
 
-def test_a_loop_across_job_ids_takes_the_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [COLUMNS, COLUMNS[:-1]], ids=["with WorkDir", "without"])
+def test_a_loop_across_job_ids_takes_the_name(tmp_path: Path, columns: Sequence[str]) -> None:
     one_name = loop_of([1, 2, 3, 4], 5000)
     several = [replace(a, name=f"run{a.job}") for a in loop_of([5, 6, 7, 8], 5000)]
-    store = Log(one_name + several).store(tmp_path)
+    store = Log(one_name + several).store(tmp_path, columns)
     assert len(fleet.goodput(store).crash_loops) == 0
     by_name = fleet.open(store, assumptions=Assumptions(chain_by_name=True))
     assert fleet.goodput(by_name).crash_loops["requeues"].to_pylist() == [3]

@@ -48,7 +48,8 @@ def simulated(seed: int, lemons: dict[int, float], *, told: bool, jobs: int = 40
     return log
 
 
-@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("told", [True, False])
 def test_an_equal_fleet_with_unequal_work_has_no_lemons(tmp_path: Path, told: bool) -> None:
     """The trap: the busiest nodes fail most often, and are no worse. FDR 5 %: at most 1 in 2 logs."""
     named = []

@@ -222,3 +222,14 @@ def test_what_a_users_file_may_not_say(tmp_path: Path, text: str, place: str | N
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("pattern", ["gpu burn", "gpu-burn", "gpu_burn|gpu-burn", "^gpu.burn"])
+def test_a_users_rule_may_spell_a_check_as_the_log_does(tmp_path: Path, pattern: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[symptoms.burn]\nlabel = "Burn-in"\ndomains = ["hardware"]\n'
+        f"[[checks.rules]]\npattern = '{pattern}'\nsymptom = 'burn'\nseverity = 'HIGH'\n"
+    )
+    assert load(path).symptom("GPU-Burn-custom") == "burn"
+    assert load(path).symptom("gpu-memory") != "burn"

@@ -94,3 +94,54 @@ def test_a_failure_without_an_end_or_an_elapsed_time_makes_losses_doubtful(tmp_p
     assert [fleet.goodput(log).failures for log in logs] == [2, 3]
     doubtful = [sum(each.doubt for each in fleet.goodput(log).unknowns()) for log in logs]
     assert doubtful[1] == doubtful[0] + 1
+
+
+def test_a_start_that_is_planned_is_none(tmp_path: Path) -> None:
+    """What waits may say when it is expected to run: that moves no end of the log, and rejects nothing."""
+    ran = [Attempt(j, (f"n{j}",), j * DAY, (j + 1) * DAY, "NODE_FAIL") for j in range(1, 9)]
+    planned = [
+        Attempt(20 + n, (), start, end, "PENDING", gpus=8, submit=0, runtime_s=0)
+        for n, (start, end) in enumerate(
+            [(60 * DAY, None), (400 * DAY, 401 * DAY), (9000 * DAY, None)]
+        )
+    ]
+    logs = [
+        Log([*ran, *more]).open(tmp_path / f"{len(more)}", since="3d") for more in ([], planned)
+    ]
+    assert logs[0].end_s == logs[1].end_s
+    assert [log.count("rejects") for log in logs] == [0, 0]
+    assert logs[1].count("attempts") == 11
+    models = [fleet.mttf(log).model for log in logs]
+    assert models[0].failures_ == models[1].failures_ > 0
+    assert models[0].node_days_ == models[1].node_days_
+
+
+GHOST = Attempt(99, ("n1", "n2"), 0, None, "RUNNING", runtime_s=30 * DAY, limit_s=60 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("ghost", "found"),
+    [
+        pytest.param(GHOST, 1, id="on nodes of others"),
+        pytest.param(replace(GHOST, nodes=("n7",), limit_s=DAY), 1, id="beyond its limit"),
+        pytest.param(replace(GHOST, gpus=4), 1, id="on a part of nodes of others"),
+        pytest.param(replace(GHOST, nodes=("n7",)), 0, id="alone"),
+        pytest.param(replace(GHOST, gpus=0), 0, id="on processors beside"),
+        pytest.param(replace(GHOST, start=27 * DAY, runtime_s=3 * DAY), 0, id="the last one"),
+        pytest.param(replace(GHOST, end=DAY, state="COMPLETED", runtime_s=None), 0, id="over"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["inventory", "jobs alone"])
+def test_a_job_that_accounting_forgot_to_end_makes_hours_doubtful(
+    tmp_path: Path, ghost: Attempt, found: int, known: bool
+) -> None:
+    others = [
+        Attempt(10 * day + n, (f"n{n}",), day * DAY, (day + 3) * DAY - HOUR)
+        for day in range(3, 27, 3)
+        for n in (1, 2, 3)
+    ]
+    inventory = dict.fromkeys(("n1", "n2", "n3", "n7"), 8) if known else {}
+    log = Log([*others, ghost], nodes=inventory).open(tmp_path)
+    assert log.runaways == found
+    doubts = [each for each in fleet.goodput(log).unknowns() if each.doubt]
+    assert len(doubts) == found

@@ -204,7 +204,7 @@ def test_whether_a_job_looped(tmp_path: Path, requeues: tuple[int, ...], verdict
     assert fleet.goodput(log.open(tmp_path, window)).to_dict()["loops_verdict"] == verdict
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["report", "mttf", "goodput", "lemons"])
 def test_doubts_come_first_everywhere(tmp_path: Path, command: str) -> None:
     lost = Attempt(7, ("n001",), None, None, "NODE_FAIL", submit=DAY)

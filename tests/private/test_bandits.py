@@ -12,6 +12,7 @@ from holdfast.errors import InputError
 from holdfast.private.bandits import LinearBandit, privacy_loss
 from holdfast.private.bandits.exploration import RANDOM_BITS
 from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.ring import RangeError
 
 
 class PlainBandit:
@@ -143,6 +144,7 @@ def test_privacy_loss_of_one_action_and_of_many():
         ({"arms": 1}, "arms"),
         ({"epsilon": 1.5}, "epsilon"),
         ({"epsilon": -0.1}, "epsilon"),
+        ({"epsilon": 1e-7}, "epsilon"),
         ({"arm_party": 2}, "arm_party"),
     ],
 )
@@ -153,6 +155,35 @@ def test_impossible_settings_are_refused(settings, place):
     with pytest.raises(InputError) as error:
         simulate(2, main)
     assert (error.value.code, error.value.place) == ("out-of-range", place)
+
+
+def test_the_privacy_claim_is_that_of_the_coin():
+    with pytest.raises(InputError) as error:  # the coin would never explore
+        privacy_loss(10, 1e-7, 1)
+    assert (error.value.code, error.value.place) == ("out-of-range", "epsilon")
+    played = round(0.7e-6 * 2**RANDOM_BITS) / 2**RANDOM_BITS
+    assert privacy_loss(10, 0.7e-6, 1).per_action == pytest.approx(
+        math.log(1 + 10 * (1 - played) / played)
+    )
+
+
+def test_contexts_beyond_the_norm_are_refused():
+    long = np.array([[1.0, 2.0, 2.0], [12.0, 0.0, 0.0]])  # squared norms 9 and 144
+
+    def by_owner(party):
+        bandit = LinearBandit(party, arms=2, features=3)
+        bandit.share_contexts(long if party.rank == 0 else None, owner=0, users=2)
+
+    def in_secret(party, user):
+        bandit = LinearBandit(party, arms=2, features=3)
+        bandit.choose(party.secret(long[user] if party.rank == 0 else None, owner=0, shape=(3,)))
+
+    with pytest.raises(InputError) as error:
+        simulate(2, by_owner, fraction_bits=20)
+    assert (error.value.code, error.value.place) == ("out-of-range", "context[1]")
+    simulate(2, lambda party: in_secret(party, 0), fraction_bits=20)
+    with pytest.raises(RangeError):
+        simulate(2, lambda party: in_secret(party, 1), fraction_bits=20)
 
 
 @pytest.mark.full

@@ -39,7 +39,7 @@ CASES = {
     "reciprocal": (functions.reciprocal, lambda x: 1 / x, powers(-10, 20), 2.0**-14, 2 * ULP),
     "quotient": (lambda x: 1 / x, lambda x: 1 / x, powers(-10, 20) * signs(), 2.0**-14, 2 * ULP),
     "rsqrt": (functions.rsqrt, lambda x: x**-0.5, powers(-10, 20), 2.0**-14, 2 * ULP),
-    "sqrt": (functions.sqrt, np.sqrt, np.append(powers(-10, 20), 0), 2.0**-14, 2 * ULP),
+    "sqrt": (functions.sqrt, np.sqrt, np.append(powers(-16, 20), 0), 2.0**-14, 2 * ULP),
     "log": (functions.log, np.log, powers(-10, 20), 0, 2.0**-14),
 }
 
@@ -50,7 +50,7 @@ def test_largest_error_over_the_domain(name):
     points = np.round(points / ULP) * ULP  # what the encoding holds
 
     def main(party):
-        x = party.secret(points if party.rank == 0 else None, owner=0)
+        x = party.secret(points if party.rank == 0 else None, owner=0, bound=2.0**20)
         return call(x).reveal().numpy()
 
     wanted = reference(points)
@@ -77,13 +77,50 @@ def test_functions_at_other_precisions(bits):
         assert np.abs(got - wanted).max() < limit, name
 
 
-def test_exp_saturates_above_its_domain_and_vanishes_below():
-    def main(party):
-        x = party.secret([15.9, 20.0, 1e6, -17.0, -1e6] if party.rank == 0 else None, owner=0)
-        return functions.exp(x).reveal().tolist()
+# name: function, reference, a point within each end of its domain, a point 10 % beyond each
+ENDS = {
+    "exp": (functions.exp, np.exp, (-16, 15.87), (-17.6, 17.4)),
+    "log": (functions.log, np.log, (2.0**-10, 2.0**20), (0.9 * 2.0**-10, 1.1 * 2.0**20)),
+    "reciprocal": (
+        functions.reciprocal, lambda x: 1 / x, (2.0**-10, 2.0**20), (0.9 * 2.0**-10, 1.1 * 2.0**20),
+    ),
+    "quotient": (
+        lambda x: 1 / x, lambda x: 1 / x, (-(2.0**20), 2.0**-10), (-1.1 * 2.0**20, 0.0),
+    ),
+    "rsqrt": (
+        functions.rsqrt, lambda x: x**-0.5, (2.0**-10, 2.0**20), (0.9 * 2.0**-10, 1.1 * 2.0**20),
+    ),
+    "sqrt": (functions.sqrt, np.sqrt, (0.0, 2.0**20), (-0.1, 1.1 * 2.0**20)),
+    "gelu": (functions.gelu, lambda x: x * special.ndtr(x), (-(2.0**40), 2.0**40), (-2e9, 2e9)),
+    "sigmoid": (functions.sigmoid, special.expit, (-(2.0**40), 2.0**40), (-2e9, 2e9)),
+}  # fmt: skip
 
-    top = np.exp(16 - 1 / 8)
-    assert simulate(2, main)[0] == pytest.approx([top, top, top, 0, 0], rel=1e-4)
+
+@pytest.mark.parametrize("name", ENDS)
+def test_beyond_both_ends_of_a_domain_a_function_is_right_or_refused(name):
+    call, reference, inside, outside = ENDS[name]
+
+    def at(point):
+        def main(party):
+            x = party.secret([point, 1.0] if party.rank == 0 else None, owner=0, bound=2.0**41)
+            before = party.channel.ledger.rows.get(("", "reveal"))
+            try:
+                return call(x).reveal().tolist()
+            except RangeError as error:  # no share of the value has moved
+                assert party.channel.ledger.rows.get(("", "reveal")) == before
+                return error.op
+
+        return simulate(2, main)[0]
+
+    for point in inside:
+        assert at(point)[0] == pytest.approx(reference(point), rel=2e-3, abs=2e-3), point
+    for point in outside:
+        got = at(point)
+        refused = isinstance(got, str) and name.replace("quotient", "reciprocal") in got
+        assert refused or got[0] == pytest.approx(reference(point), rel=2e-3, abs=2e-3), (
+            point,
+            got,
+        )
 
 
 def test_softmax_and_norms_match_numpy():
@@ -176,14 +213,17 @@ def test_layers_match_torch():
         lambda x: functions.reciprocal(x * 0.0),
         lambda x: (x * 2.0**14).square() * (x * 2.0**14),
         lambda x: (x * 2.0**20) @ (x * 2.0**20),
+        lambda x: functions.one_hot(x.argmax(-1) + 3, 3),
+        lambda x: x.within((-4.0, 4.5)),
     ],
 )
-def test_debug_names_what_leaves_its_domain(call):
+def test_what_leaves_its_domain_is_named(call):
     def main(party):
         x = party.secret(torch.full((3, 3), 5.0) if party.rank == 0 else None, owner=0)
         with party.channel.scope("here", module="block.2"):
-            call(x)
+            y = call(x)
+        y.reveal()
 
     with pytest.raises(RangeError) as error:
-        simulate(2, main, debug="ranges")
+        simulate(2, main)
     assert error.value.op.startswith("block.2")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +23,7 @@ from holdfast.private.mpc.handshake import (
     Meeting,
     Member,
     Session,
+    compare,
     meet,
     read_session,
 )
@@ -69,8 +72,6 @@ def meet_all(
 
 @pytest.fixture
 def listeners() -> Any:
-    import socket
-
     made = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     yield made
     for each in made:
@@ -100,7 +101,13 @@ def test_parties_meet_over_tls_and_exchange_large_messages(
 
 @pytest.mark.parametrize(
     "change",
-    [{"script": "1" * 64}, {"session": "other"}, {"settings": {}}, {"protocol": "x"}],
+    [
+        {"script": "1" * 64},
+        {"modules": {"helper": "1" * 64}},
+        {"session": "other"},
+        {"settings": {}},
+        {"protocol": "x"},
+    ],
     ids=lambda change: next(iter(change)),
 )
 def test_parties_that_run_something_else_end_at_the_handshake(
@@ -111,7 +118,23 @@ def test_parties_that_run_something_else_end_at_the_handshake(
     for rank, error in enumerate(outcomes):
         assert isinstance(error, PeerError)
         assert (error.code, error.peer, error.op) == ("handshake", 1 - rank, "handshake")
-        assert next(iter(change)) in str(error)
+        assert next(iter(change)).removesuffix("s") in str(error)
+
+
+@pytest.mark.parametrize("text", [b"[" * 200_000, b"{}", b"\xff", b"1", b'{"facts": ' * 90_000])
+def test_what_a_peer_sends_instead_of_an_agreement_is_refused(text: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        writer = threading.Thread(
+            target=theirs.sendall, args=(struct.pack("<I", len(text)) + text,)
+        )
+        writer.start()
+        with pytest.raises(PeerError) as refused:
+            compare(ours, 1, AGREEMENT, {"rank": 0})
+        theirs.close()
+        writer.join()
+    assert refused.value.peer == 1
+    assert refused.value.code in ("peer-lost", "handshake")
 
 
 def test_a_stranger_is_refused(session: Session, listeners: Any, tmp_path: Path) -> None:
@@ -126,6 +149,17 @@ def test_a_stranger_is_refused(session: Session, listeners: Any, tmp_path: Path)
     assert (first.code, first.peer, first.op) == ("peer-timeout", 1, "connect")
     assert "refused" in str(first)
     assert (second.code, second.peer) == ("certificate", 0)
+
+
+def test_strangers_who_say_nothing_stop_nobody(session: Session, listeners: Any) -> None:
+    pair = replace(session, party=session.party[:2])
+    strangers = [socket.create_connection(listeners[0].getsockname()) for _ in range(70)]
+    strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
+    outcomes = meet_all([pair] * 2, listeners, [AGREEMENT] * 2)
+    for each in strangers:
+        each.close()
+    for facts, _ in outcomes:
+        assert facts.keys() == {0, 1}
 
 
 def test_a_server_with_another_certificate_is_refused(
@@ -166,8 +200,6 @@ def test_tls_itself_refuses_an_expired_certificate(tmp_path: Path, listeners: An
 
     thread = threading.Thread(target=serve)
     thread.start()
-    import socket
-
     with socket.create_connection(listeners[0].getsockname()) as raw, client.wrap_socket(raw):
         pass
     thread.join(30)

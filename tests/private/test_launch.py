@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.config import Duration
 from holdfast.errors import HoldfastError, InputError
-from holdfast.private.mpc.handshake import DEALER
-from holdfast.private.mpc.launch import PartyError, PartyResult, run_local
+from holdfast.private.mpc import launch
+from holdfast.private.mpc.certificates import make_certificate
+from holdfast.private.mpc.handshake import DEALER, Member, Session, send_message
+from holdfast.private.mpc.launch import (
+    PartyError,
+    PartyResult,
+    hashes,
+    run_dealer,
+    run_local,
+    run_party,
+)
 from holdfast.private.mpc.store import write_stores
+from holdfast.private.mpc.supply import live_supply, serve
+from holdfast.private.mpc.transport import Channel, Clock, Network, PeerError
 
 SCORE = """
 import os
@@ -90,7 +104,11 @@ def test_a_party_that_dies_is_named_by_all_others(tmp_path: Path) -> None:
         assert found[rank]["op"].startswith("layer.3 second")
         assert found[rank]["round"] >= 4
     assert 1 in (found[0]["peer"], found[2]["peer"])
-    assert found.keys() == {0, 1, 2}  # the dealer has ended, too, and without an error
+    # The dealer names a party, and what it asked for last; whose end it sees first is a race.
+    assert found.keys() == {DEALER, 0, 1, 2}
+    assert (found[DEALER]["code"], found[DEALER]["round"] >= 0) == ("peer-lost", True)
+    assert found[DEALER]["peer"] in (0, 1, 2)
+    assert found[DEALER]["op"].split("/")[0] in ("relu", "layer.3 second")
 
 
 def test_an_error_does_not_show_private_values_to_others(tmp_path: Path) -> None:
@@ -150,3 +168,148 @@ def test_results_keep_their_costs(tmp_path: Path) -> None:
     assert rows["relu"].rounds == 4
     assert sum(row.bytes_sent for row in first.costs) == first.bytes_sent
     assert sum(row.rounds for row in first.costs) == first.rounds
+
+
+OPERAND = """
+import torch
+
+def main(party):
+    x = party.secret([1.5, 2.0], owner=0, shape=(2,))
+    party.secret([3], owner=1, shape=(1,), integer=True)
+    {step}
+    return y.reveal()
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "y = x * torch.rand(2)",
+        "y = x + (0.5 if party.rank else 0.25)",
+        "y = (x > 0) * (2 + party.rank)",
+        "y = x.within(2.0 + party.rank)",
+    ],
+    ids=["generators", "constants", "integers", "bounds"],
+)
+def test_parties_whose_public_values_differ_reveal_nothing(tmp_path: Path, step: str) -> None:
+    found = failures(tmp_path, OPERAND.format(step=step), 2)
+    assert {found[rank]["code"] for rank in (0, 1)} <= {"desync", "peer-aborted", "peer-lost"}
+    assert "desync" in {each["code"] for each in found.values()}
+
+
+def test_modules_of_a_script_are_part_of_what_parties_agree_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clinic").mkdir()
+    (tmp_path / "clinic" / "__init__.py").write_text("")
+    (tmp_path / "clinic" / "rates.py").write_text("from . import inner\n")
+    (tmp_path / "clinic" / "inner.py").write_text("RATE = 0.1\n")
+    path = script(tmp_path, "import os, torch\ndef main(party):\n    from clinic import rates\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text, modules = hashes(path)
+    assert modules.keys() == {"clinic", "clinic.rates", "clinic.inner"}
+    (tmp_path / "clinic" / "inner.py").write_text("RATE = 0.2\n")
+    assert hashes(path)[0] == text
+    changed = {name for name, value in hashes(path)[1].items() if value != modules[name]}
+    assert changed == {"clinic.inner"}
+
+
+STOPPED = """
+import os, signal
+
+def main(party):
+    x = party.secret([1.0, -1.0], owner=0, shape=(2,))
+    y = x.relu()
+    if party.rank == party.parties - 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return y.relu().reveal()
+"""
+
+
+def test_a_party_that_is_stopped_ends_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_GRACE_S", 3.0)
+    monkeypatch.setattr(launch, "_END_S", 0.1)
+    found = failures(tmp_path, STOPPED, 2, timeout=Duration(1.0))
+    assert (found[0]["code"], found[0]["peer"]) == ("peer-timeout", 1)
+    assert found[1]["code"] in ("stopped", "party-died")
+    # Party 0 goes first, which the dealer sees before its own deadline.
+    assert found[DEALER]["code"] in ("peer-lost", "peer-timeout")
+    assert found[DEALER]["op"].startswith("relu")
+
+
+def test_parties_that_differ_end_the_dealer(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    paths = [script(tmp_path, SCORE), script(tmp_path / "other", RAISING)]
+    listeners = {rank: socket.create_server(("127.0.0.1", 0)) for rank in (0, 1, DEALER)}
+    members = {}
+    for rank, each in listeners.items():
+        make_certificate(f"m{rank}", tmp_path)
+        members[rank] = Member(f"127.0.0.1:{each.getsockname()[1]}", f"m{rank}.crt")
+    session = Session(
+        "s", [members[0], members[1]], members[DEALER], timeout=Duration(20.0), folder=tmp_path
+    )
+    calls = {
+        0: lambda: run_party(session, 0, paths[0], listener=listeners[0]),
+        1: lambda: run_party(session, 1, paths[1], listener=listeners[1]),
+        DEALER: lambda: run_dealer(session, listeners[DEALER]),
+    }
+    errors: dict[int, PeerError] = {}
+
+    def run(rank: int) -> None:
+        try:
+            calls[rank]()
+        except PeerError as error:
+            errors[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(15)  # less than the deadline
+    assert {rank: error.code for rank, error in errors.items()} == dict.fromkeys(calls, "handshake")
+
+
+def test_the_imitated_network_delays_the_dealer_too() -> None:
+    class Still(Clock):
+        """A clock that only waiting moves."""
+
+        def __init__(self) -> None:
+            self.time = 0.0
+
+        def now(self) -> float:
+            return self.time
+
+        def wait_until(self, moment: float) -> None:
+            self.time = max(self.time, moment)
+
+    ours, theirs = socket.socketpair()
+    channel = Channel(1, {}, network=Network(0.5), clock=Still())
+    channel.parties = 2
+    dealer = threading.Thread(target=lambda: serve({0: spare, 1: theirs}, 20.0))
+    spare, other = socket.socketpair()
+    with ours, theirs, spare, other:
+        dealer.start()
+        supply = live_supply(ours, 1, 2, channel)
+        for _ in range(3):
+            supply.take("square", shape=(2,))
+        supply.finish()
+        send_message(other, {"done": 0})
+        dealer.join(20)
+    assert not dealer.is_alive()
+    assert channel.clock.now() == 3 * 2 * 0.5  # a request and an answer each
+
+
+@pytest.mark.parametrize(
+    "request_", [{"index": 0, "kind": "square", "parameters": {"shape": [1 << 40]}}, {"index": 0},
+                 {"index": 0, "kind": "square", "parameters": {"shape": "wide"}}, {"kind": []}],
+    ids=["bomb", "nothing", "text", "list"],
+)  # fmt: skip
+def test_what_cannot_be_dealt_ends_the_dealer(request_: dict[str, Any]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_message(ours, request_)
+        with pytest.raises(InputError) as refused:
+            serve({0: theirs}, 5.0)
+    assert refused.value.code == "invalid-value"

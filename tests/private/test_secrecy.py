@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -147,3 +149,13 @@ def test_a_policy_follows_the_values_computed_from_an_input():
         y.reveal()
 
     simulate(2, main)
+
+
+def test_a_fork_cannot_draw_the_same_masks(monkeypatch):
+    party = simulate(1, lambda party: party)[0]
+    party.streams.zero((1,))
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as it is in a fork
+    for draw in (lambda: party.streams.zero((1,)), lambda: party.take("mask", shape=(1,))):
+        with pytest.raises(InputError) as error:
+            draw()
+        assert (error.value.code, error.value.place) == ("conflict", "party")

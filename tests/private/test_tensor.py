@@ -132,7 +132,6 @@ def test_misuse_is_refused(misuse, code):
         (2, {"mode": "replicated3"}, "parties"),
         (2, {"fraction_bits": 30}, "fraction_bits"),
         (3, {"comparison": "dcf"}, "comparison"),
-        (2, {"mode": "dealer", "debug": "ranges"}, "debug"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(parties, settings, place):

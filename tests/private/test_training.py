@@ -9,6 +9,7 @@ from holdfast.errors import InputError
 from holdfast.private.mpc import functions
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.training import SGD, cross_entropy, load_checkpoint, save_checkpoint
+from holdfast.private.mpc.transport import PeerError
 
 
 def network():
@@ -34,7 +35,7 @@ def test_training_follows_torch(parties, settings):
         optimizer = SGD(w.values(), lr=0.2, momentum=0.9)
         losses = []
         for batch, targets in zip(images, labels, strict=True):
-            x = party.secret(batch if party.rank == 1 else None, owner=1)
+            x = party.secret(batch if party.rank == 1 else None, owner=1, bound=1.0)
             y = party.secret(targets if party.rank == 1 else None, owner=1)
             hidden = functions.conv2d(x, w["0.weight"], w["0.bias"], 2, 1).relu().flatten(1)
             hidden = functions.gelu(functions.linear(hidden, w["3.weight"], w["3.bias"]))
@@ -81,8 +82,8 @@ def test_gradients_match_autograd():
         )
 
     def main(party):
-        a = party.secret(x.detach() if party.rank == 0 else None, owner=0)
-        b = party.secret(w.detach() if party.rank == 1 else None, owner=1)
+        a = party.secret(x.detach() if party.rank == 0 else None, owner=0, bound=(0.4, 1.6))
+        b = party.secret(w.detach() if party.rank == 1 else None, owner=1, bound=4.0)
         SGD([a, b], lr=1.0)
         graph(a, b, functions, functions.cat).backward()
         return a.grad.reveal(), b.grad.reveal()
@@ -133,3 +134,20 @@ def test_checkpoints_hold_encrypted_shares(tmp_path):
     assert torch.equal(w, values.double())
     assert n.tolist() == [[1, 0]]
     simulate(2, refuse)
+
+
+def test_checkpoints_of_different_steps_are_refused(tmp_path):
+    def save(party):
+        w = party.secret([1.5] if party.rank == 0 else None, owner=0)
+        for step in (1, 2):
+            save_checkpoint(tmp_path / f"{party.rank}.{step}", {"w": w}, bytes(16))
+
+    def load(party):
+        with pytest.raises(PeerError) as error:
+            load_checkpoint(tmp_path / f"{party.rank}.{1 + party.rank}", party, bytes(16))
+        assert (error.value.code, error.value.peer) == ("handshake", 1 - party.rank)
+        same = load_checkpoint(tmp_path / f"{party.rank}.2", party, bytes(16))
+        return same["w"].reveal().tolist()
+
+    simulate(2, save)
+    assert simulate(2, load) == [[1.5], [1.5]]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from holdfast.errors import InputError
@@ -246,6 +247,8 @@ def test_any_form_of_the_outputs_gives_the_same() -> None:
             logits.astype(np.float64),
             np.asfortranarray(logits),
             logits[None],
+            torch.tensor(logits, requires_grad=True),
+            torch.tensor(logits).bfloat16(),
         )
     }
     assert len(texts) == 1

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.speech.recognize import training
-from holdfast.speech.recognize.hypotheses import Word
+from holdfast.speech.recognize.hypotheses import Word, subtitles
 from holdfast.speech.recognize.network import (
     Convolution,
     Direction,
@@ -34,7 +34,6 @@ from holdfast.speech.recognize.network import (
 )
 from holdfast.speech.recognize.recognition import recognize
 from holdfast.speech.recognize.scoring import edit_distance, error_rates, score
-from holdfast.speech.recognize.subtitles import subtitles
 from holdfast.speech.recognize.trainer import STATE, Trainer
 from holdfast.speech.recognize.training import train
 

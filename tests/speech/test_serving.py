@@ -131,7 +131,7 @@ def test_files_have_the_text_of_the_stream(service: Service, form: str) -> None:
         answer = client.post(
             "/v1/audio/transcriptions",
             files={"file": ("a.wav", wav(samples))},
-            data={"model": "x", "response_format": form},
+            data={"model": "x", "response_format": form, "stream": "false", "temperature": "0"},
         )
     assert answer.status_code == 200
     if form == "json":
@@ -147,6 +147,15 @@ def test_files_have_the_text_of_the_stream(service: Service, form: str) -> None:
         ({"file": ("a.wav", wav(sound(0.2))[:-99])}, {}, 400, "damaged"),
         ({"other": ("a.wav", b"RIFF")}, {}, 400, "file"),
         ({"file": ("a.wav", b"RIFF")}, {"response_format": "verbose_json"}, 400, "response_format"),
+        ({"file": ("a.wav", b"RIFF")}, {"stream": "true"}, 400, "stream"),
+        ({"file": ("a.wav", b"RIFF")}, {"language": "de"}, 400, "language"),
+        ({"file": ("a.wav", b"RIFF")}, {"temperature": "0.7"}, 400, "temperature"),
+        (
+            {"file": ("a.wav", b"RIFF")},
+            {"timestamp_granularities[]": ["word"]},
+            400,
+            "timestamp_granularities[]",
+        ),
         ({"file": ("a.wav", b"0" * 2000)}, {}, 413, "file"),
     ],
 )

@@ -39,7 +39,7 @@ def test_chunks_of_any_size_give_the_same(name: str, beam: int) -> None:
     whole, _ = recognized(of, samples, len(samples), beam=beam, texts=3)
     assert name == "rnn" or len(whole) > 1
     assert sum(len(each[0].words) for each in whole) > 1
-    for size in (80, 333, 2560, 15_999):
+    for size in (40, 333, 2560, 15_999):
         same(recognized(of, samples, size, beam=beam, texts=3)[0], whole)
 
 

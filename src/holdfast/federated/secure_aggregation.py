@@ -197,7 +197,9 @@ def _multi_krum(party: Any, own: Array, clip: float, f: int) -> tuple[Array, Arr
 
     # 1. |a|^2 + |b|^2 - 2ab, in integers, which do not cancel.
     steps = mpc.SharedTensor(party, torch.from_numpy(own), 0)
-    products = (steps @ steps.T).share
+    # Of clipped steps; products of others wrap around, and are told from the distances.
+    largest = (clip * 2**FRACTION_BITS) ** 2
+    products = steps.product(steps.T, "matmul", bound=largest).share
     squares = products.diagonal()
     distances = squares[:, None] + squares - 2 * products
     pairs = torch.triu_indices(len(own), len(own), 1)

@@ -11,6 +11,7 @@ from holdfast.fleet.attribution import failed_runs, infrastructure_failures
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failures import Mttf, mttf
+from holdfast.fleet.gaps import unlike_clusters
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import GPU_HOURS, Goodput, goodput
 from holdfast.fleet.node_ranking import Lemons, lemons, no_nodes
@@ -75,7 +76,7 @@ class Analysis:
         """Whether the rate drifts."""
         over_time, unit = self.over_time
         told = self.mttf is not None and not self.mttf.blind
-        told = told and self.log.late_ends == self.log.cut_off
+        told = told and self.log.late_ends == self.log.cut_off and not unlike_clusters(self.log)
         return failure_trend(over_time if told else [], unit)
 
     @cached_property

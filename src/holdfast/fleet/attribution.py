@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +28,6 @@ from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted, duration
 from holdfast.report import figures
 from holdfast.tables import literal
-
-if TYPE_CHECKING:
-    pass
 
 UNATTRIBUTED = "unattributed"
 

@@ -62,7 +62,8 @@ def optimal_load(write_load: float) -> float:
         return 0.0
     x = min(math.sqrt(2 * write_load), 1.0)
     for _ in range(8):
-        x += (x + math.expm1(-(x + write_load))) / math.expm1(-(x + write_load))
+        slope = math.expm1(-(x + write_load))
+        x += (x + slope) / slope
     return x
 
 

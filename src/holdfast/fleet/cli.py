@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from holdfast.fleet.log import FleetLog
     from holdfast.fleet.simulation.scenario import Scenario
 
+# Options that several commands have.
+Engine = Annotated[str, option(metavar="URL")]
+File = Annotated[Path | None, option(metavar="FILE")]
+Name = Annotated[str | None, option(metavar="NAME")]
+Zone = Annotated[str | None, option(metavar="ZONE")]
+Changes = Annotated[tuple[str, ...], option("--set", metavar="CHANGE")]
+
 app = room("fleet", "What failures cost a GPU cluster, why, and what would win it back.")
 
 
@@ -43,7 +50,7 @@ class Window:
     """
 
     since: Annotated[str | None, option(metavar="WHEN")] = None
-    engine: Annotated[str, option(metavar="URL")] = DEFAULT_ENGINE
+    engine: Engine = DEFAULT_ENGINE
 
 
 # What a log does not contain; each field is one of `Assumptions`.
@@ -63,7 +70,7 @@ class Checks:
 
     check_before_s: Annotated[Duration, option("--check-before")] = Assumptions.check_before_s
     check_after_s: Annotated[Duration, option("--check-after")] = Assumptions.check_after_s
-    taxonomy: Annotated[Path | None, option(metavar="FILE")] = None
+    taxonomy: File = None
 
 
 @Options
@@ -152,7 +159,7 @@ def ingest(
     input_format: Annotated[
         str | None, option("--input-format", "--format", metavar="NAME")
     ] = None,
-    timezone: Annotated[str | None, option(metavar="ZONE")] = None,
+    timezone: Zone = None,
     cluster: str = "",
     column_map: Annotated[Path | None, option("--map", metavar="FILE")] = None,
     nodes: Positive | None = None,
@@ -264,7 +271,7 @@ def ettr(
     recovery: Duration | None = None,
     overhead: Share = 0.0,
     state_lost: Share = 0.0,
-    solve: Annotated[str | None, option(metavar="NAME")] = None,
+    solve: Name = None,
     target: float = 0.9,
     monte_carlo: bool = False,
 ) -> Answer:
@@ -383,7 +390,7 @@ def attribute(
     job_id: Annotated[str, option(metavar="JOBID")],
     /,
     *,
-    engine: Annotated[str, option(metavar="URL")] = DEFAULT_ENGINE,
+    engine: Engine = DEFAULT_ENGINE,
     checks: Checks = Checks(),
 ) -> Answer:
     """Explain the end of each attempt of a job by the checks near it.
@@ -400,15 +407,13 @@ def attribute(
 
 # Simulation.
 
-Changes = Annotated[tuple[str, ...], option("--set", metavar="CHANGE")]
-
 
 @app.command
 def simulate(
     *,
     output: Annotated[Output | None, option("--output", "-o", metavar="STORE")] = None,
-    preset: Annotated[str | None, option(metavar="NAME")] = None,
-    scenario: Annotated[Path | None, option(metavar="FILE")] = None,
+    preset: Name = None,
+    scenario: File = None,
     days: Days = 30.0,
     seed: int = 1,
     changes: Changes = (),
@@ -469,8 +474,8 @@ def calibrate(
 @app.command
 def whatif(
     *arguments: Annotated[str, option(metavar="[STORE] [CHANGE]...")],
-    preset: Annotated[str | None, option(metavar="NAME")] = None,
-    scenario: Annotated[Path | None, option(metavar="FILE")] = None,
+    preset: Name = None,
+    scenario: File = None,
     replicas: Annotated[int, option(at_least=2)] = 8,
     days: Days | None = None,
     seed: int = 0,
@@ -565,7 +570,7 @@ def serve(
     token: Annotated[str | None, option(env_var="HOLDFAST_TOKEN")] = None,
     watch: Annotated[tuple[Path, ...], option(metavar="PATH")] = (),
     poll: Duration = 60.0,
-    timezone: Annotated[str | None, option(metavar="ZONE")] = None,
+    timezone: Zone = None,
     cluster: str = "",
     model: Measured = Measured(),
 ) -> None:

@@ -22,6 +22,7 @@ from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.schema import Row, schema
 from holdfast.fleet.wording import PAPER, table
 from holdfast.numbers import counted, duration, percent
+from holdfast.stats import mean_interval
 from holdfast.tables import literal
 
 FEWEST_RUNS = 3  # Runs from which a mean has an interval
@@ -140,27 +141,18 @@ def measured_ettr(log: AnyLog) -> MeasuredEttr:
     rows = log.rows(
         f"""SELECT gpus_max, count(*) AS runs, avg(gpus) AS gpus, avg(ettr) AS ettr,
             avg(productive_s / (queued_s - first_s + runtime_s)) AS started,
-            stddev_samp(ettr) AS deviation, sum(queued_s) / sum(starts) AS queue_s,
+            array_agg(ettr) AS each, sum(queued_s) / sum(starts) AS queue_s,
             avg(interruptions) AS interruptions
         FROM {runs} WHERE {where} GROUP BY gpus_max ORDER BY gpus_max"""
     )
     for row in rows:
         row["gpus_min"] = bucket_bottom(row["gpus_max"])
-        row["lo"], row["hi"] = mean_interval(row["ettr"], row["deviation"], row["runs"])
+        _, (low, high) = mean_interval(sorted(row["each"]))
+        row |= {"lo": max(low, 0.0), "hi": min(high, 1.0)}
     by_size = pa.Table.from_pylist(rows, schema=BY_SIZE)
     names = ("checkpoint_interval_s", "init_s", "write_s", "long_run_s", "save_on_signal")
     used = {name: getattr(log.assumptions, name) for name in names} | {"init_s": log.init_s}
     return MeasuredEttr(sum(row["runs"] for row in rows), by_size, highest, used)
-
-
-def mean_interval(mean: float, deviation: float | None, n: int) -> tuple[float, float]:
-    """95 % interval of the mean of n shares by Student's t, cut to [0, 1]; of one share, that share."""
-    if n < 2 or deviation is None:
-        return mean, mean
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
-    return max(mean - half, 0.0), min(mean + half, 1.0)
 
 
 def _runs(log: FleetLog) -> str:

@@ -26,8 +26,8 @@ SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statis
 MONTE_CARLO_TABLES, FEWEST_TABLES, MOST_CELLS = 20_000, 999, 20_000_000
 SEED = 20241
 _RATE = ("rate_per_1000_node_days", "ci95")
-_MTTF = ("mttf_node_days", "mttf_node_days_ci95")
-FITTED = ("failures", "clusters", "node_days", *_RATE, *_MTTF)
+MTTF = ("mttf_node_days", "mttf_node_days_ci95")
+FITTED = ("failures", "clusters", "node_days", *_RATE, *MTTF)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from holdfast.answer import Figure, Section, Table, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
-from holdfast.fleet.failure_model import FailureModel, FloatArray, dispersion_test
+from holdfast.fleet.failure_model import MTTF, FailureModel, FloatArray, dispersion_test
 from holdfast.fleet.gaps import Doubtful, one_sided, why_blind
 from holdfast.fleet.incidents import incidents
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
@@ -34,7 +34,6 @@ from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
 from holdfast.numbers import brief, counted, duration, number
 from holdfast.report.figures import lines
 
-_MTTF = ("mttf_node_days", "mttf_node_days_ci95")
 BEYOND = 32  # A projection reaches this many times the largest job
 
 
@@ -61,7 +60,7 @@ class Mttf(Doubtful):
         """The JSON of ``holdfast fleet mttf``."""
         fitted = self.model.to_dict(self.project, self.gpus_per_node)
         if self.blind:
-            fitted |= dict.fromkeys(("rate_per_1000_node_days", "ci95", "projections", *_MTTF))
+            fitted |= dict.fromkeys(("rate_per_1000_node_days", "ci95", "projections", *MTTF))
         return {
             **fitted,
             "failed_attempts": self.failed_attempts,
@@ -262,7 +261,7 @@ def mttf(
         )
     sizes = counts_by_size(log, above)
     usual = min_gpus is None and above == Assumptions.min_gpus
-    if usual and not any(row["node_days"] for row in sizes):
+    if usual and not sum(row["node_days"] for row in sizes):
         above = 0
         sizes = counts_by_size(log, above)
     if not any(row["node_days"] for row in sizes):

@@ -60,17 +60,18 @@ class FleetReport(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet report``."""
         analysis = self.analysis
-        lag = clock_lag(self.analysis.log)
+        log = analysis.log
+        lag = clock_lag(log)
         return {
-            "since": iso(analysis.log.begin_s),
-            "until": iso(analysis.log.end_s),
+            "since": iso(log.begin_s),
+            "until": iso(log.end_s),
             "findings": [" ".join((f.lead, f.text)).strip() for f in self.findings()],
             "status": analysis.status.to_dict(),
             "goodput": analysis.goodput.to_dict(),
             "mttf": None if analysis.mttf is None else analysis.mttf.to_dict(),
             "trend": analysis.trend.to_dict(),
-            "nodes_known": analysis.log.nodes_known,
-            "lemons": analysis.lemons.lemons if analysis.log.nodes_known else None,
+            "nodes_known": log.nodes_known,
+            "lemons": analysis.lemons.lemons if log.nodes_known else None,
             "clock_lag_s": lag and lag.lag_s,
             "unknown": [" ".join((u.text, u.remedy)).strip() for u in self.unknowns()],
             "ettr": {
@@ -78,10 +79,10 @@ class FleetReport(Answer):
                 "measured": analysis.measured.to_dict(),
                 "levers": [{"change": v.name, "ettr": v.ettr} for v in analysis.levers],
             },
-            "duplicates_flag": analysis.log.store.facts.get("duplicates_flag"),
+            "duplicates_flag": log.store.facts.get("duplicates_flag"),
             "assumptions": {
-                **analysis.log.assumptions.to_dict(),
-                "init_s": analysis.log.init_s,  # as used
+                **log.assumptions.to_dict(),
+                "init_s": log.init_s,  # as used
             },
             "html": None if self.html is None else str(self.html),
         }

@@ -88,6 +88,7 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     in_gres = sum(each.get("facts", {}).get("gpus_in_gres", 0) for each in facts["sources"])
     for kind, n, what in (
         ("untimed", log.untimed, "running attempt"),
+        ("runaways", log.runaways, "running attempt"),
         ("timeless", log.timeless, "failed attempt"),
         ("unsized", log.unsized, "attempt"),
         ("cut_up", log.cut_up, "attempt"),
@@ -140,6 +141,7 @@ def without_gpus(log: FleetLog) -> tuple[float, int]:
     return (1 - row["share"], row["n"]) if log.has_gpus and row["n"] else (0.0, 0)
 
 
+@once
 def unlike_clusters(log: FleetLog) -> dict[str, float]:
     """Failures per 1,000 node-days of each cluster, where they are not alike; empty where they may be."""
     if not log.several_clusters:
@@ -157,15 +159,16 @@ def unlike_clusters(log: FleetLog) -> dict[str, float]:
     )
     from scipy.stats import binomtest
 
-    total, total_days = sum(failures.get(name, 0) for name in days), sum(days.values())
+    failures = {name: failures.get(name, 0) for name in days}
+    total, total_days = sum(failures.values()), sum(days.values())
     tests = [
-        binomtest(failures.get(name, 0), total, own / total_days).pvalue * len(days)
+        binomtest(failures[name], total, own / total_days).pvalue * len(days)
         for name, own in days.items()
         if total
     ]
     if min(tests, default=1) > ALIKE:
         return {}
-    return {name: 1000 * failures.get(name, 0) / own for name, own in days.items()}
+    return {name: 1000 * failures[name] / own for name, own in days.items()}
 
 
 def constant_checks(log: FleetLog) -> list[str]:

@@ -75,11 +75,11 @@ def node_incidents(log: FleetLog) -> str:
 
 
 def witnesses(log: FleetLog) -> str:
-    """Who blames each node: node, jobs (number), job (one of them), attempts, known (the sure ones)."""
+    """Who blames each node: node, jobs (number), job (one of them), attempts, incidents (sure ones)."""
     return log.view(
         "witnesses",
         f"""SELECT node, count(DISTINCT job) AS jobs, min(job) AS job, count(*) AS attempts,
-            count(*) FILTER (WHERE alone) AS known
+            count(DISTINCT CASE WHEN alone THEN incident END) AS incidents
         FROM {_witnessed(log)} GROUP BY node""",
     )
 
@@ -108,7 +108,7 @@ def _failures(log: FleetLog) -> str:
 
 def _incident_of_each(log: FleetLog) -> str:
     gap_s = literal(float(log.assumptions.incident_gap_s))
-    width = max(1.0, log.assumptions.incident_gap_s)
+    here = bucket("event_s", max(1.0, log.assumptions.incident_gap_s))
     # Attempts that blame one node: what follows within the gap on that node is one incident.
     sure = log.keep(
         "sure_incidents",
@@ -123,12 +123,11 @@ def _incident_of_each(log: FleetLog) -> str:
     joined = log.keep(
         "joined_incidents",
         f"""SELECT unsure.key, number FROM (
-            SELECT *, {bucket("event_s", width)} AS bucket FROM {_failures(log)}
+            SELECT *, {here} AS bucket FROM {_failures(log)}
             WHERE node IS NOT NULL AND NOT alone
         ) AS unsure JOIN (
             SELECT node, event_s AS sure_s, number,
-                unnest([{bucket("event_s", width)} - 1, {bucket("event_s", width)},
-                    {bucket("event_s", width)} + 1]) AS bucket
+                unnest([{here} - 1, {here}, {here} + 1]) AS bucket
             FROM {sure}
         ) AS near ON unsure.node = near.node AND unsure.bucket = near.bucket
         WHERE abs(event_s - sure_s) <= {gap_s}

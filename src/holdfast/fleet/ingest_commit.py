@@ -323,6 +323,6 @@ def merge_nodes(
     guessed = pc.sum(nodes["inferred"]).as_py()
     inferred = [
         f"{guessed} of {len(nodes)} nodes come from the node lists of jobs, not from an "
-        "inventory; a node's GPUs are the most that one job had on it."
+        "inventory; a node's GPUs are the most that its jobs had on it at one moment."
     ]
     return [work.write("nodes", [nodes])], len(nodes), inferred if guessed else []

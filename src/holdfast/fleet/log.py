@@ -46,6 +46,8 @@ UNSIZED = (
 BY_NODE = f"state IN {literal(NODE_FAILURES)}"  # SQL: a node ended the attempt
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 CHANCE = 0.001  # Probability of what a whole log shows below which it is taken for a part of one
+SHARED = 0.02  # Share of the time in use of a node that tells how many GPUs it has
+MOST_GPUS = 1_000_000
 TOGETHER_S = 300  # Attempts that end within it may have one reason
 # What tells one group of attempts from another in `FleetLog.tallies`
 TALLIED = ("state", "user", "account", "qos", "partition", "gpus", "node_count")
@@ -112,7 +114,7 @@ class FleetLog:
             KeyError: if there is no such table.
             StoreError: if a file of it is missing.
         """
-        told = self._told(name)
+        told = self._sized_nodes if name == "nodes" else self._told(name)
         if "node" not in TABLES[name].names or not self.own_names:
             return told
         columns = ", ".join(f'"{each}"' for each in TABLES[name].names if each != "node")
@@ -122,6 +124,48 @@ class FleetLog:
             mine = f"""SELECT * FROM ({mine}) AS mine QUALIFY row_number() OVER (
                 PARTITION BY node ORDER BY inferred, is_own DESC) = 1"""
         return self.view(f"named_{name}", mine)
+
+    @property
+    def _sized_nodes(self) -> str:
+        """The nodes; one that attempts alone name has the most GPUs that they had on it at one time.
+
+        One alone, or several that share it, for a while: times of a repeated hour may be an hour off. What
+        is not over does not count: accounting may have lost its end. No more than any node of an inventory.
+        """
+        nodes = self._told("nodes")
+        if not self.value(f"SELECT count(*) FROM {nodes} WHERE inferred AND gpus > 0"):
+            return nodes
+        most = self.value(f"SELECT max(gpus) FROM {nodes} WHERE NOT inferred") or MOST_GPUS
+        own = f"CASE WHEN inferred AND used > gpus THEN least(used, greatest(gpus, {most})) ELSE gpus END"
+        columns = ", ".join(TABLES["nodes"].names).replace("gpus", f"{own} AS gpus")
+        return self.keep(
+            "sized_nodes",
+            f"""SELECT {columns} FROM {nodes} LEFT JOIN (
+                SELECT used_node, max(held) AS used FROM (
+                    SELECT used_node, held, sum(for_s) OVER (PARTITION BY used_node) AS all_s,
+                        sum(for_s) OVER (PARTITION BY used_node ORDER BY held DESC) AS so_much_s
+                    FROM ({self._held("end_s IS NOT NULL")}) AS levels WHERE held > 0
+                ) AS sums WHERE so_much_s >= {SHARED} * all_s GROUP BY used_node
+            ) AS levels ON node = used_node""",
+        )
+
+    def _held(self, where: str) -> str:
+        """How many GPUs some attempts had on each node: used_node, at_s, held, for_s.
+
+        What was suspended ran for less than from its start to its end, nobody knows when: it is left out.
+        So are attempts whose GPUs do not divide by their nodes.
+        """
+        order = "OVER (PARTITION BY used_node ORDER BY at_s, change"
+        spans = f"""(SELECT unnest(nodes) AS used_node, CAST(gpus / node_count AS INTEGER) AS part,
+                start_s AS low, coalesce(end_s, start_s + runtime_s) AS high
+            FROM {self._told("attempts")} WHERE {where} AND gpus > 0 AND gpus % node_count = 0
+                AND coalesce(end_s - start_s <= runtime_s + 1, TRUE)) AS spans WHERE high > low"""
+        return f"""SELECT used_node, at_s, sum(change) {order} ROWS UNBOUNDED PRECEDING) AS held,
+                lead(at_s) {order}) - at_s AS for_s
+            FROM (
+                SELECT used_node, part AS change, low AS at_s FROM {spans}
+                UNION ALL SELECT used_node, -part, high FROM {spans}
+            ) AS changes"""
 
     @property
     def called(self) -> str:
@@ -406,7 +450,7 @@ class FleetLog:
         """
         run = "CASE WHEN reuse > 0 THEN CAST(reuse AS VARCHAR) || '~' || job_id ELSE job_id END"
         if self.assumptions.chain_by_name:
-            named = "\"user\" || '/' || name || '/' || work_dir || '/'"
+            named = "\"user\" || '/' || name || '/' || coalesce(work_dir, '') || '/'"
             run = f"coalesce({named} || CAST(node_count AS VARCHAR), {run})"
         made = ("end_s", "runtime_s", "node_count")
         told = [name for name in TABLES["attempts"].names if name not in made]
@@ -444,6 +488,27 @@ class FleetLog:
             self.value(
                 f"""SELECT count(*) FROM {self.table("attempts")} WHERE end_s IS NULL
                 AND runtime_s IS NULL AND start_s IS NOT NULL AND state IN {literal(NOT_OVER)}"""
+            )
+        )
+
+    @property
+    def runaways(self) -> int:
+        """Attempts that run a day beyond their time limit, or on a node that others filled for a day."""
+        running = f"{self._placed} AS placed WHERE ran AND end_s IS NULL AND state = 'RUNNING'"
+        first_s = self.value(f"SELECT min(start_s) FROM {running}")
+        if first_s is None:
+            return 0
+        return int(
+            self.value(
+                f"""SELECT count(*) FROM {running} AND (runtime_s > time_limit_s + {DAY_S} OR key IN (
+                    SELECT key FROM (
+                        SELECT key, unnest(nodes) AS used_node, start_s FROM {running} AND gpus > 0
+                    ) AS mine JOIN (
+                        SELECT used_node, min(at_s) AS full_s
+                        FROM ({self._held(f"start_s >= {first_s}")}) AS levels
+                        JOIN {self.table("nodes")} AS whole ON used_node = node
+                        WHERE held > gpus GROUP BY used_node HAVING sum(for_s) >= {DAY_S}
+                    ) AS over USING (used_node) WHERE start_s <= full_s))"""
             )
         )
 

@@ -54,7 +54,8 @@ def since_s(text: str, end_s: float) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         try:
-            return end_s - parse_duration(text)
+            unit = not text[-1:].isdigit()  # of 30 nobody knows whether it is days or seconds
+            return end_s - parse_duration(text if unit else "")
         except ValueError as error:
             raise InputError(
                 "--since is neither a duration nor a time",

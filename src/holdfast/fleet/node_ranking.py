@@ -63,7 +63,7 @@ class Lemons(Doubtful):
         loop = self.log.assumptions.crash_loop_requeues
         return self.log.rows(
             f"""SELECT node, split_part(job, '~', -1) AS job_id, attempts FROM {witnesses(self.log)}
-            WHERE jobs = 1 AND job IS NOT NULL AND known >= {loop} ORDER BY attempts DESC, node"""
+            WHERE jobs = 1 AND job IS NOT NULL AND incidents >= {loop} ORDER BY attempts DESC, node"""
         )
 
     @cached_property

@@ -131,7 +131,7 @@ def only_outages(log: FleetLog) -> bool:
 
 def known_nodes(log: FleetLog) -> int:
     """Nodes in the inventory or in the outages, or the stated total (`ingest --nodes`) if larger."""
-    count: int = log.value(
+    count = log.value(
         f"SELECT count(*) FROM (SELECT node FROM {log.table('nodes')} "
         f"UNION SELECT node FROM {log.table('node_outages')}) AS named"
     )

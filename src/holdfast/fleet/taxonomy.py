@@ -143,7 +143,9 @@ class Taxonomy:
             return GPU_EXCEPTION, "LOW", self.symptoms[GPU_EXCEPTION].domains
         own = name.replace(" ", "_")
         for rule in self.checks:
-            if rule.symptom == own or re.search(rule.pattern, name):
+            # (a rule of a user's own may spell the name as the check does)
+            said = re.search(rule.pattern, name) or re.search(rule.pattern, check.lower())
+            if rule.symptom == own or said:
                 return rule.symptom, rule.severity, self.symptoms[rule.symptom].domains
         words = _CAMEL_CASE.sub(" ", check)
         if words != check:  # such as GpuMemWatch, a condition of Kubernetes

@@ -16,6 +16,7 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.runs.checkpointing.checkpoints import Checkpoints
     from holdfast.runs.diagnosis.diagnosing import diagnose
+    from holdfast.runs.execution.launching import execute
     from holdfast.runs.flight.dumping import dump_flight_record
     from holdfast.runs.flight.verdict import hang
     from holdfast.runs.goodput.accounting import breakdown
@@ -35,6 +36,7 @@ _HOMES = {
     "breakdown": "goodput.accounting",
     "diagnose": "diagnosis.diagnosing",
     "dump_flight_record": "flight.dumping",
+    "execute": "execution.launching",
     "hang": "flight.verdict",
     "huggingface_callback": "recording.callbacks",
     "lightning_callback": "recording.callbacks",
@@ -54,6 +56,7 @@ __all__ = [
     "breakdown",
     "diagnose",
     "dump_flight_record",
+    "execute",
     "hang",
     "huggingface_callback",
     "lightning_callback",

@@ -12,7 +12,6 @@ from holdfast.command import (
     Duration,
     Output,
     Positive,
-    Printed,
     Share,
     common,
     option,
@@ -253,6 +252,53 @@ def pairtest_solve(
 # --- Running runs ---------------------------------------------------------------------------------
 
 
+@app.command(name="exec")
+def execute(
+    *command: Annotated[str, option(metavar="COMMAND")],
+    output: Annotated[Output, option(metavar="FOLDER")] = Path("holdfast-run"),
+    run_id: Annotated[str, option("--run", metavar="ID")] = "run",
+    watch: bool = False,
+    stop_on_hang: bool = False,
+    hang_after: Duration = 120.0,
+) -> Answer | int:
+    """Run a training, record its ranks without a change to its code, and say what to do at its end.
+
+    Put it before the launch: holdfast runs exec -- torchrun --nproc-per-node=8 train.py. Signals, the
+    terminal and the exit code are the command's own; the verdict is printed on stderr.
+
+    Args:
+        command: Program and arguments, after --.
+        output: Folder of recorded runs, the same for all nodes and attempts.
+        run_id: Run id, the same for all attempts of a job.
+        watch: Print alarms while it runs, as `watch` does.
+        stop_on_hang: End the command when it hangs, or waits for a rank that is gone.
+        hang_after: Time without progress that is a hang; stacks and flight records are written then.
+    """
+    from holdfast.runs.execution.launching import execute as run
+
+    if not command:
+        raise InputError(
+            "no command to run",
+            code="no-data",
+            expected="a program and its arguments after --",
+            remedy="holdfast runs exec -- torchrun --nproc-per-node=2 train.py",
+        )
+    done = run(
+        command,
+        output,
+        run_id,
+        watched=watch,
+        stop_on_hang=stop_on_hang,
+        hang_after_s=hang_after,
+    )
+    asked = common()
+    if asked.as_json or asked.html or asked.save:
+        return done
+    for finding in done.findings():
+        remark(f"holdfast: {finding.lead} {finding.text}")
+    return done.exit_code
+
+
 @app.command
 def watch(
     folder: Path,
@@ -398,7 +444,6 @@ def diagnose(
     """
     from holdfast.runs.diagnosis.diagnosing import diagnose as run
     from holdfast.runs.diagnosis.rules import shipped_text
-    from holdfast.runs.diagnosis.terminal import diagnosed
 
     if print_rules:
         print(shipped_text(), end="")
@@ -410,5 +455,4 @@ def diagnose(
             expected="one log or more",
             remedy="holdfast runs diagnose LOG...",
         )
-    found = run(logs, good, rules=rules, taxonomy=taxonomy, processes=processes)
-    return Printed(found, diagnosed)
+    return run(logs, good, rules=rules, taxonomy=taxonomy, processes=processes)

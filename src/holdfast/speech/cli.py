@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Duration, Options, Output, Positive, facts, option, room
-from holdfast.speech.recognize.subtitles import Format
 
 app = room(
     "speech",
@@ -67,7 +66,7 @@ def recognize(
     *,
     stream: Duration | None = None,
     texts: Annotated[int, option("--n-best", at_least=1, metavar="N")] = 1,
-    form: Annotated[Format | None, option("--format")] = None,
+    form: Annotated[Literal["srt", "vtt", "ctm"] | None, option("--format")] = None,
     output: Output = Path(),
     decoding: Decoding = Decoding(),
 ) -> Answer:
@@ -106,7 +105,7 @@ def score(
 
     Args:
         model: Folder of a trained model.
-        manifest: JSON lines of NeMo or Lhotse, a Kaldi folder, or CSV with columns path and text.
+        manifest: JSON lines of NeMo or Lhotse, or a Kaldi folder.
     """
     from holdfast.speech.recognize.scoring import score as compute
 

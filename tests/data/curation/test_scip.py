@@ -125,6 +125,7 @@ def test_without_signal_nothing_is_pruned_and_every_file_is_listed(
     assert pruned.to_dict()["reasons"]["not UTF-8"] == 1
 
 
+@pytest.mark.full
 def test_the_learned_score_is_used_where_it_beats_syntax_errors_and_length(
     corpus: Path, tmp_path: Path
 ) -> None:

@@ -400,6 +400,7 @@ def test_hidden_limit_leads_to_fewer_workers(measured: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.full
 def test_seeded_draws_are_kept_unless_any_will_do(measured: Any) -> None:
     measured(lambda workers: 25.0 * max(1, workers))
     answer = room.tune(by_worker)
@@ -429,6 +430,7 @@ def test_threads_are_used_where_they_are_faster(measured: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.full
 def test_a_cache_is_kept_where_it_gains(measured: Any, tmp_path: Path) -> None:
     measured(lambda workers: 25.0 * max(1, workers), cached=3.0)
     answer = room.tune(plain, output=tmp_path / "settings.toml")
@@ -444,6 +446,7 @@ def test_a_cache_is_kept_where_it_gains(measured: Any, tmp_path: Path) -> None:
     assert not any("cache_bytes" in trial.settings for trial in drawn_by_worker.trials)
 
 
+@pytest.mark.full
 def test_a_stream_is_tuned_by_workers_if_it_divides_itself(measured: Any) -> None:
     measured(lambda workers: 25.0 * max(1, workers))
     answer = room.tune(lambda: DataLoader(Divided(), batch_size=4))
@@ -519,6 +522,7 @@ class Deadly(IterableDataset[Any]):
 
 
 @pytest.mark.usefixtures("soon_missed")
+@pytest.mark.full
 def test_dead_worker_of_a_stream_is_named() -> None:
     with pytest.raises(WorkerDiedError) as error:
         measure(DataLoader(Deadly(), batch_size=1, num_workers=2), 60.0)
@@ -536,6 +540,7 @@ def test_of_ended_workers_those_that_were_killed_come_first() -> None:
     assert _ended_workers(iter([]), RuntimeError()) == []
 
 
+@pytest.mark.full
 def test_short_trace_is_not_tuned_by() -> None:
     loader = DataLoader(
         Samples(Compose([]), lambda _, __: threading.Event().wait(0.03)),

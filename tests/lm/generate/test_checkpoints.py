@@ -180,7 +180,7 @@ def test_a_special_token_stops_a_text(tmp_path: Path) -> None:
         assert result.details[0].ended == "stop"
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
@@ -308,7 +308,7 @@ def test_settings_without_effect_are_named(tmp_path: Path) -> None:
     assert len(result.unknowns()) == len(result.to_dict()["unknown"]) == len(ignored)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", ["llama-grouped", "gpt2", "qwen3"])
 def test_the_dtype_is_that_of_the_checkpoint(tmp_path: Path, dtype: str, family: str) -> None:

@@ -93,6 +93,7 @@ def calls_of_saves(survivor: Survivor, saves: int) -> list[int]:
     return [answer["calls"] for answer in answers]
 
 
+@pytest.mark.full
 def test_killed_at_chosen_calls(tmp_path: Path) -> None:
     survivor = Survivor(tmp_path, FEW)
     calls = calls_of_saves(survivor, 3)

@@ -54,6 +54,7 @@ def test_one_reader_reads_for_all(tmp_path: Path) -> None:
     assert other["bytes_read"] < reader["bytes_read"]
 
 
+@pytest.mark.full
 def test_a_damaged_file_makes_all_ranks_take_the_checkpoint_before(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     ranks.together(ranks.save_replicated, tmp_path, checkpoints=str(folder))
@@ -90,6 +91,7 @@ def test_all_ranks_hear_of_one_whose_disk_is_full(tmp_path: Path) -> None:
     assert not look(folder).unfinished
 
 
+@pytest.mark.full
 def test_groups_of_a_job_save_on_their_own(tmp_path: Path) -> None:
     folder = str(tmp_path / "checkpoints")
     answers = ranks.together(ranks.save_on_half_of_the_job, tmp_path, 4, checkpoints=folder)

@@ -46,10 +46,10 @@ def test_no_cause_is_no_failure(tmp_path: Path) -> None:
 
 def test_the_terminal_shows_cause_evidence_and_what_to_do() -> None:
     done = called(LOGS / "nccl_killed.log")
-    for words in ("killed with SIGKILL", "confidence medium", "What to do:", "nccl_killed.log:107"):
+    for words in ("killed with SIGKILL", "Confidence medium", "What to do:", "nccl_killed.log:107"):
         assert words in done
     more = called(LOGS / "nccl_killed.log", "--verbose")
-    assert "also found" in more
+    assert "Also found" in more
 
 
 def test_markup_in_a_log_is_shown_as_it_stands(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def test_the_command_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> 
         "unknown_ranks",
         "sentence",
         "evidence",
+        "ending",
     ]
     assert (told["verdict"], told["missing_ranks"]) == ("missing_ranks", [3])
     assert told["evidence"]["ranks"][0]["where"].startswith("load_batch (")

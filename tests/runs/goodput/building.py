@@ -132,7 +132,8 @@ def written(scripts: Sequence[Script], folder: Path, run_id: str = "run") -> Pat
         if script.last is not None:
             events.append({"event": "alive", "t": script.last})
         if script.end != "none":
-            events.append({"event": "end", "t": events[-1]["t"], "how": script.end})
+            ended = {"how": script.end, "detail": script.end_detail}
+            events.append({"event": "end", "t": events[-1]["t"], **ended})
         name = f"rank-{script.rank:05}-{round(1000 * opened_s)}-{100 + index}.jsonl"
         lines = [json.dumps(event, separators=(",", ":")) for event in [start, *events]]
         (folder / run_id / name).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from goodput.building import Script, recorded
+from goodput.building import Script, recorded, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_hangs import dump_of, random_job
+from simulated_hangs import run as simulate
 
+from holdfast.runs import diagnose, hang, replay
 from holdfast.runs.goodput.accounting import breakdown
 from holdfast.runs.goodput.ending import Ending, LastSigns, ending_of
 from holdfast.runs.goodput.report import report
+from holdfast.runs.watching.told import Told
 
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.7]:21514"
 LATE = "RuntimeError: Timed out waiting 1800000ms for recv operation to complete"
@@ -191,6 +198,63 @@ def test_the_report_tells_who_went_first_and_where_the_loss_was_lost() -> None:
         {"attempt": 1, "first_step": 9, "ranks": [1], "steps": 4}
     ]
     told = {each.lead: each.text for each in answer.findings()}
-    assert "rank 1 was killed" in told["1 interruption in 2 attempts"]
+    assert attempt.sentence in told["1 interruption in 2 attempts"]
+    assert "rank 1 on node0 " in attempt.sentence
     assert "rank 1 " in told["The loss"]
     assert breakdown(recorded([after])).losses_not_finite == ()
+
+
+QUICK = ("killed, noticed late", "frozen", "own exception, written after its followers'")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in CASES],
+)
+def test_every_command_says_the_same_of_the_end(name: str, tmp_path: Path) -> None:
+    ranks, stalled_s, (kind, hung, first) = CASES[name]
+    progress_s = max(each.last_s for each in ranks) - stalled_s
+    scripts = []
+    for each in ranks:
+        moved_s = min(progress_s, each.last_s)
+        script = Script(rank=each.rank, world_size=len(ranks), node=f"n{each.rank}")
+        script.steps(1, 11, moved_s - 11, 1.0)
+        for second in range(math.ceil(each.last_s - moved_s)):
+            script.at("alive", moved_s + second)
+        script.last, script.end, script.end_detail = each.last_s, each.end, each.detail
+        scripts.append(script)
+    run = written(scripts, tmp_path) / "run"
+    (run / "flight").mkdir()
+    job = random_job(random.Random(0), ranks=max(2, len(ranks)), calls=4)
+    simulate(job)
+    for each in ranks:
+        dump = json.dumps(dump_of(job, each.rank))
+        (run / "flight" / f"rank_{each.rank}.json").write_text(dump)
+    (run / "output.log").write_text("[rank0]: " + CLOSED + "\n")
+    attempt = breakdown(tmp_path).attempts[-1]
+    expected = {
+        "attempt": 1,
+        "ended": kind,
+        "hung": hung,
+        "first_rank": first,
+        "sentence": attempt.sentence,
+    }
+    # The node stands where the rank does: no other one may be blamed.
+    assert (f" on n{first} " in attempt.sentence) == (first is not None)
+    hanging = hang(run / "flight").to_dict()
+    diagnosed = diagnose(run / "output.log").to_dict()
+    watched = replay(run).to_dict()
+    assert [each["ending"] for each in (hanging, diagnosed, watched)] == [expected] * 3
+    if first is not None:
+        assert (diagnosed["sentence"], diagnosed["first_rank"]) == (attempt.sentence, first)
+
+
+def test_an_alarm_of_a_run_that_is_down_says_its_end_too(tmp_path: Path) -> None:
+    failed = Script(end="exception", end_detail=OWN).steps(1, 20, 0, 1.0)
+    again = Script(attempt=1, start_s=500, end="clean").steps(1, 20, 0, 1.0)
+    told: list[Told] = []
+    replay(written([failed, again], tmp_path) / "run", on_told=told.append)
+    opened = next(each.change for each in told if each.change.event == "opened")
+    sentence = breakdown(tmp_path).attempts[0].sentence
+    assert (opened.alarm.kind, opened.alarm.evidence["ending"]["first_rank"]) == ("down", 0)
+    assert sentence in opened.sentence

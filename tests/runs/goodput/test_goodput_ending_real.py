@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runs import replay
 from holdfast.runs.goodput.accounting import breakdown
 
 PROGRAM = Path(__file__).with_name("ending_training.py")
@@ -69,4 +70,6 @@ def test_the_end_of_a_real_training(fault: str, seed: int, tmp_path: Path) -> No
     assert (attempt.ended, attempt.hung) == TOLD[fault]
     named = fault in ("kill", "exit", "raise", "stop")
     assert attempt.first_rank_gone == (victim if named else None)
+    status = replay(tmp_path / "events").to_dict()["ending"]
+    assert (status["sentence"], status["first_rank"]) == (attempt.sentence, attempt.first_rank_gone)
     assert attempt.cause == ("ValueError: the shard has no samples" if fault == "raise" else "")

@@ -84,6 +84,7 @@ def test_a_replay_as_json(recorded: Path, capsys: pytest.CaptureFixture[str]) ->
         "alarms_opened",
         "open",
         "rejected_lines",
+        "ending",
     ]
 
 

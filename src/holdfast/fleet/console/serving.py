@@ -13,20 +13,17 @@ from holdfast.fleet.console.watching import Watcher
 from holdfast.fleet.ingestion import zone_of
 from holdfast.fleet.store import MANIFEST, Store, existing_store
 
-HOST = "127.0.0.1"
-PORT = 8090
-POLL_S = 60.0
 GRACE_S = 3  # Seconds that answers under way have when the console ends
 
 
 def serve(
     store: str | Path,
     *,
-    host: str = HOST,
-    port: int = PORT,
+    host: str = "127.0.0.1",
+    port: int = 8090,
     token: str | None = None,
     watch: Sequence[str | Path] = (),
-    poll_s: float = POLL_S,
+    poll_s: float = 60.0,
     timezone: str | None = None,
     cluster: str = "",
     assumptions: Assumptions | None = None,

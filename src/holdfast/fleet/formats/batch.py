@@ -91,7 +91,10 @@ class Format:
             columns = batch.facts.get("columns")
             if isinstance(columns, list):
                 _require_times(path, columns)
-            tables = clean(batch.tables, batch.lines, path)
+            tables = dict(batch.tables)
+            if "attempts" in tables:
+                tables["attempts"] = _without_plans(tables["attempts"])
+            tables = clean(tables, batch.lines, path)
             tables = {name: with_cluster(table, options.cluster) for name, table in tables.items()}
             facts = dict(batch.facts)
             if "attempts" in tables:
@@ -101,6 +104,15 @@ class Format:
                     known = pc.coalesce(whole(nodes), pa.scalar([], nodes.type))
                     tables["attempts"] = replaced(tables["attempts"], "nodes", known)
             yield replace(batch, tables=tables, facts=facts)
+
+
+def _without_plans(attempts: pa.Table) -> pa.Table:
+    """The attempts; one that is pending has no start and no end, whatever its scheduler expects."""
+    waits = pc.fill_null(pc.equal(flat(attempts["state"]).cast(pa.string()), "PENDING"), False)
+    if pc.any(waits).as_py():
+        for name in ("start_s", "end_s", "runtime_s"):
+            attempts = replaced(attempts, name, pc.if_else(waits, None, flat(attempts[name])))
+    return attempts
 
 
 def _require_times(path: Path, columns: list[str]) -> None:

@@ -23,7 +23,7 @@ def _read(
     nodes: Callable[[str, Rejects], Iterator[Row]], path: Path, options: ReadOptions
 ) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    rows: dict[str, Row] = {}
+    rows = {}
     for each in nodes(read_text(path), rejects):
         known = rows.setdefault(each["node"], {"inferred": False})
         known |= {name: value for name, value in each.items() if known.get(name) in (None, "")}

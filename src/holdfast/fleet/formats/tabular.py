@@ -443,16 +443,17 @@ def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
 def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.Array:
     if name in _TIMES:
         return array if name == "time_s" else pc.floor(array).cast(pa.int64())
+    said = texts(array)
     if pa.types.is_list(kind):
         if pa.types.is_nested(array.type):
             return pc.coalesce(array.cast(kind), pa.scalar([], kind))
         if name == "preempts":
-            return by_distinct(texts(array), _names, kind)
-        return parse_hosts(texts(array))
+            return by_distinct(said, _names, kind)
+        return parse_hosts(said)
     if pa.types.is_boolean(kind):
-        return pc.is_in(pc.utf8_lower(texts(array)), value_set=_TRUE)
+        return pc.is_in(pc.utf8_lower(said), value_set=_TRUE)
     if pa.types.is_string(kind):
-        array = pc.utf8_trim_whitespace(texts(array))
+        array = pc.utf8_trim_whitespace(said)
         if name == "cause":
             return pc.if_else(is_blank(array), None, array)
         if name != "state":
@@ -466,11 +467,11 @@ def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.
         array = pc.min_element_wise(bounded, 1e15, skip_nulls=False).cast(pa.int64())
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64(), safe=False)  # `table_of` and `clean` see what does not fit
-    numbers = parse_integer(texts(array))
+    numbers = parse_integer(said)
     if name in _DURATIONS:
-        numbers = pc.coalesce(numbers, parse_duration(texts(array)))
+        numbers = pc.coalesce(numbers, parse_duration(said))
     elif name == "gpus":
-        numbers = pc.coalesce(numbers, parse_gpus(texts(array)).cast(pa.int64()))
+        numbers = pc.coalesce(numbers, parse_gpus(said).cast(pa.int64()))
     return numbers
 
 

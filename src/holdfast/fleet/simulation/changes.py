@@ -204,12 +204,13 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
 
 def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
     """Plain data with what lies at the end of `steps` changed; a list without a place: in each item."""
+    is_list = isinstance(value, (list, tuple))
     if steps:
         step = steps[0]
         rest = steps[1:]
         if isinstance(value, dict) and not isinstance(step, int):
             return {**value, step: _set(value.get(step, 1.0), rest, leaf, edit)}
-        if not isinstance(value, (list, tuple)):
+        if not is_list:
             raise InputError("not a list", code="invalid-syntax", place=edit.key)
         if not isinstance(step, int):
             return [_set(each, steps, leaf, edit) for each in value]
@@ -226,9 +227,9 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         raise impossible(edit, f"{edit.key}=VALUE")
     if isinstance(value, dict) and not setting:
         return {name: _set(each, (), leaf, edit) for name, each in value.items()}
-    if isinstance(value, (list, tuple)) and leaf.kind is str:
+    if is_list and leaf.kind is str:
         return [part.strip() for part in edit.value.split(",") if part.strip()]
-    if isinstance(value, (list, tuple)) and not edit.value.startswith("["):
+    if is_list and not edit.value.startswith("["):
         return [_set(each, (), leaf, edit) for each in value]
     return value_of(leaf, edit, value)
 

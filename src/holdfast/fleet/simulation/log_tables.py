@@ -102,7 +102,7 @@ def job_runtimes(job: Array, attempt: Array, runtime_s: Array) -> Array:
     order = np.lexsort((attempt, job))
     jobs = job[order]
     total = np.append(0, runtime_s[order].cumsum())
-    found: Array = np.empty_like(runtime_s)
+    found = np.empty_like(runtime_s)
     found[order] = total[1:] - total[np.searchsorted(jobs, jobs)]
     return found
 

@@ -240,7 +240,7 @@ class Scenario:
 
     def to_toml(self, notes: Mapping[str, Sequence[str]] | None = None) -> str:
         """The scenario as TOML that `scenario` reads back to an equal one; `notes` above their keys."""
-        lines: list[str] = []
+        lines = []
         write(lines, self, notes or {})
         return "\n".join(lines).strip() + "\n"
 

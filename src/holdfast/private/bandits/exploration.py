@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from holdfast.private.mpc import SharedTensor
+from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.comparison import to_arithmetic
+from holdfast.private.mpc.functions import where
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import invalid
 
@@ -26,6 +28,14 @@ def check_settings(arms: int, epsilon: float) -> None:
         raise invalid("arms", arms, "2 or more", "out-of-range")
     if not 0.0 <= epsilon <= 1.0:
         raise invalid("epsilon", epsilon, "0 to 1: the probability of exploring", "out-of-range")
+    if epsilon and not coin_probability(epsilon):
+        expected = f"0, or at least 2^-{RANDOM_BITS}: the coin would never explore"
+        raise invalid("epsilon", epsilon, expected, "out-of-range")
+
+
+def coin_probability(epsilon: float) -> float:
+    """The probability with which the coin explores: epsilon, rounded to a multiple of 2^-20."""
+    return round(epsilon * 2**RANDOM_BITS) / 2**RANDOM_BITS
 
 
 class Coins:
@@ -55,7 +65,8 @@ class Coins:
         with self.party.channel.scope("uniform"):
             shares = self.party.run(to_arithmetic(self.party, bits.reshape(*shape, RANDOM_BITS)))
         weights = 1 << torch.arange(RANDOM_BITS)
-        return SharedTensor(self.party, (shares * weights).sum(-1), RANDOM_BITS)
+        bound = Bound(0.0, 1.0)
+        return SharedTensor(self.party, (shares * weights).sum(-1), RANDOM_BITS, bound=bound)
 
 
 def explore(scores: SharedTensor, epsilon: float, coins: Coins) -> SharedTensor:
@@ -65,6 +76,7 @@ def explore(scores: SharedTensor, epsilon: float, coins: Coins) -> SharedTensor:
     """
     n, arms = scores.shape
     numbers = coins.uniform(n, 1 + arms)
-    limit = scores.party.public(torch.tensor(epsilon, dtype=torch.float64), scale=RANDOM_BITS)
-    exploring = numbers[:, :1] < limit
-    return scores + exploring * (numbers[:, 1:] - scores)
+    limit = scores.party.public(
+        torch.tensor(coin_probability(epsilon), dtype=torch.float64), scale=RANDOM_BITS
+    )
+    return where(numbers[:, :1] < limit, numbers[:, 1:], scores)

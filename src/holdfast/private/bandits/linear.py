@@ -7,6 +7,8 @@ reward, and nobody learns anything else: the update runs on the secret one-hot v
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ import torch
 from holdfast.errors import InputError
 from holdfast.private.bandits.exploration import Coins, check_settings, explore
 from holdfast.private.mpc import SharedTensor
+from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.functions import cat, one_hot, reciprocal
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import invalid
@@ -29,7 +32,8 @@ class LinearBandit:
         epsilon: probability of a uniform arm.
         arm_party: rank that learns, and pulls, the arm.
         reward_party: rank that knows the reward.
-        largest_norm: bound of a context's squared norm; a power of two.
+        largest_norm: bound of a context's squared norm.
+        largest_reward: bound of a reward's magnitude.
         seed: of exploration, to repeat an experiment in one process.
 
     Attributes:
@@ -48,6 +52,7 @@ class LinearBandit:
         arm_party: int = 0,
         reward_party: int = 1,
         largest_norm: float = 64.0,
+        largest_reward: float = 1.0,
         seed: int | None = None,
     ) -> None:
         check_settings(arms, epsilon)
@@ -56,7 +61,8 @@ class LinearBandit:
                 raise invalid(name, rank, f"0 to {party.parties - 1}", "out-of-range")
         self.party, self.arms, self.features, self.epsilon = party, arms, features, epsilon
         self.arm_party, self.reward_party = arm_party, reward_party
-        self.largest_norm = largest_norm
+        self.largest_norm, self.largest_reward = largest_norm, largest_reward
+        self._learned = 0
         identity = torch.eye(features, dtype=torch.float64).expand(arms, features, features)
         self.inverse = party.public(identity)
         self.sums = party.public(torch.zeros(arms, features, dtype=torch.float64))
@@ -64,18 +70,67 @@ class LinearBandit:
         self._coins = Coins(party, seed)
         self._waiting: list[tuple[SharedTensor, SharedTensor]] = []
 
+    def share_contexts(
+        self, values: Any, *, owner: int, users: int = 1, reveal_to: Collection[int] | None = None
+    ) -> SharedTensor:
+        """Share contexts, whose norms their owner checks: cheaper than the check in secret of `choose`.
+
+        Args:
+            values: at the owner, ``[users, d]``; ignored at all others.
+            owner: rank of the party that knows them.
+            users: number of contexts, which is public.
+            reveal_to: as in `Party.secret`.
+
+        Raises:
+            InputError: ``out-of-range`` at the owner for a context whose squared norm is too large.
+        """
+        if self.party.rank == owner:
+            values = torch.as_tensor(values, dtype=torch.float64).reshape(users, self.features)
+            norms = values.square().sum(1)
+            if bool((norms > self.largest_norm).any()):
+                user = int(norms.argmax())
+                raise InputError(
+                    "the context is longer than the bandit allows",
+                    code="out-of-range",
+                    place=f"context[{user}]",
+                    found=f"squared norm {float(norms[user]):g}",
+                    expected=f"at most {self.largest_norm:g}",
+                    remedy="scale the contexts, or raise largest_norm at all parties",
+                )
+        x = self.party.secret(
+            values,
+            owner=owner,
+            shape=(users, self.features),
+            bound=math.sqrt(self.largest_norm),
+            reveal_to=reveal_to,
+            name="context",
+        )
+        x.largest_norm = self.largest_norm  # type: ignore[attr-defined]
+        return x
+
     def choose(self, contexts: SharedTensor) -> list[int] | None:
         """The arms for some users.
 
         Args:
-            contexts: ``[n, d]``, secret; ``[d]`` for one user.
+            contexts: ``[n, d]``, secret; ``[d]`` for one user. Norms of those that are not from
+                `share_contexts` are checked in secret.
 
         Returns:
             Their arms at the arm party, None at all others.
+
+        Raises:
+            RangeError: if a squared norm is above `largest_norm`.
         """
         with self.party.channel.scope("choose"):
             x = contexts.reshape(-1, self.features)
-            scores = explore(x @ self.weights.T, self.epsilon, self._coins)
+            if getattr(contexts, "largest_norm", None) != self.largest_norm:
+                # 2^-8 for the rounding of d squares.
+                x.square().sum(1).within((-1.0, self.largest_norm + 2.0**-8))
+                x.bound = x.bound.clipped(*self._around(math.sqrt(self.largest_norm)))
+            # |w . x| <= |w| |x|, which is less than the sum over features of the largest entries.
+            limit = math.sqrt(self.largest_norm) * self._largest_weight
+            scores = x.product(self.weights.T, "matmul", bound=Bound.of(limit))
+            scores = explore(scores, self.epsilon, self._coins)
             chosen = scores.argmax(-1)
             self._waiting += zip(
                 x.reshape(-1, 1, self.features), one_hot(chosen, self.arms), strict=True
@@ -100,11 +155,29 @@ class LinearBandit:
             None if rewards is None else torch.as_tensor(rewards, dtype=torch.float64),
             owner=self.reward_party,
             shape=(len(waiting),),
+            bound=self.largest_reward,
             name="reward",
         )
         with self.party.channel.scope("learn"):
             for number, (x, one_hot_arm) in enumerate(waiting):
+                self._learned += 1
                 self._update(x, one_hot_arm.reshape(-1, 1), shared[number])
+
+    # Bounds that the interval arithmetic of single operations cannot see; with a hundredth for rounding.
+
+    def _around(self, limit: float) -> tuple[float, float]:
+        return -1.01 * limit, 1.01 * limit
+
+    @property
+    def _largest_weight(self) -> float:
+        """|w|^2 + |X w - r|^2 is least at the ridge solution w, so |w| <= |r|: at most sqrt(T) rewards."""
+        return 1.01 * math.sqrt(max(1, self._learned)) * self.largest_reward
+
+    @property
+    def _largest_sum(self) -> float:
+        """B is the sum of T contexts times rewards."""
+        length = math.sqrt(self.largest_norm)
+        return 1.01 * max(1, self._learned) * self.largest_reward * length
 
     def _update(self, x: SharedTensor, arm: SharedTensor, reward: SharedTensor) -> None:
         """One rank-1 update (Sherman and Morrison) of the arm's model.
@@ -115,21 +188,30 @@ class LinearBandit:
             reward: scalar.
         """
         k, d = self.arms, self.features
+        length = Bound.of(self._around(math.sqrt(self.largest_norm)))
+        one, weight = Bound.of(self._around(1.0)), Bound.of(self._largest_weight)
         # The chosen arm's model, gathered first: one reciprocal instead of K.
         state = cat([self.inverse.reshape(k, d * d), self.sums, self.weights], dim=1)
-        chosen = arm.T @ state  # [1, d d + 2 d]
-        inverse, sums, weights = (
-            chosen[:, : d * d].reshape(d, d),
-            chosen[:, -2 * d : -d],
-            chosen[:, -d:],
+        chosen = arm.T.product(state, "matmul", bound=state.bound)  # [1, d d + 2 d]
+        inverse = chosen[:, : d * d].reshape(d, d)
+        sums, weights = chosen[:, -2 * d : -d], chosen[:, -d:]
+        # 0 < A^-1 <= I: v = A^-1 x, [1, d], is no longer than x, and x' v is between 0 and |x|^2.
+        moved = x.product(inverse, "matmul", bound=length).narrowed()
+        products = x.product(
+            moved, "mul", bound=Bound(-self.largest_norm, self.largest_norm * 1.01)
         )
-        moved = (x @ inverse).narrowed()  # v = A^-1 x, [1, d]
-        norm = (x * moved).sum() + 1.0
+        norm = products.sum() + 1.0
+        norm.bound = Bound(1.0, 1.01 * self.largest_norm + 1.0)
         factor = reciprocal(norm, low=1.0, high=self.largest_norm * 2)
-        shift = (moved.T @ (moved * factor)).narrowed()  # v v' / (1 + x' v)
+        scaled = moved.product(factor, "mul", bound=length)
+        shift = moved.T.product(scaled, "matmul", bound=one).narrowed()  # v v' / (1 + x' v)
         gain = (x * reward).narrowed()
-        weights_move = (sums + gain) @ (inverse - shift) - weights
-        move = cat([-shift.reshape(1, d * d), gain, weights_move], dim=1).narrowed()
-        state = (state + arm @ move).narrowed()
+        rest = inverse - shift
+        rest.bound = one
+        new_weights = (sums + gain).product(rest, "matmul", bound=weight)
+        move = cat([-shift.reshape(1, d * d), gain, new_weights - weights], dim=1).narrowed()
+        state = (state + arm.product(move, "matmul", bound=move.bound)).narrowed()
         self.inverse = state[:, : d * d].reshape(k, d, d)
         self.sums, self.weights = state[:, -2 * d : -d], state[:, -d:]
+        self.inverse.bound, self.weights.bound = one, weight
+        self.sums.bound = Bound.of(self._largest_sum)

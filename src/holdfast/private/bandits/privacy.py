@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
-from holdfast.private.bandits.exploration import check_settings
+from holdfast.private.bandits.exploration import check_settings, coin_probability
 from holdfast.private.mpc.ring import invalid
 
 
@@ -50,6 +50,7 @@ def privacy_loss(arms: int, epsilon: float, steps: int, delta: float = 1e-6) -> 
         InputError: ``out-of-range``.
     """
     check_settings(arms, epsilon)
+    epsilon = coin_probability(epsilon)  # what is claimed is what is played
     for name, value, good, expected in (
         ("steps", steps, steps >= 1, "1 or more"),
         ("delta", delta, 0 < delta < 1, "between 0 and 1"),

@@ -30,6 +30,8 @@ class Cost:
     """Part of the wall time spent waiting for messages."""
     offline_s: float = 0.0
     """Part of the wall time spent waiting for the dealer, or reading the store."""
+    margin_bits: float = 62.0
+    """Bits between the largest value that a tensor could have, and what the ring holds; the smallest."""
 
 
 class Ledger:
@@ -78,11 +80,17 @@ class Ledger:
             self._ops.pop()
             self._module = outer_module
 
+    def note_margin(self, bits: float) -> None:
+        """Keep the smallest margin of the operation that runs now."""
+        if self._ops:
+            self.row.margin_bits = min(self.row.margin_bits, round(bits, 1))
+
     def total(self) -> Cost:
         """The sum of all rows."""
         total = Cost("", "total")
         for row in self.rows.values():
-            for figure in fields(Cost)[2:]:  # those after the names
+            for figure in fields(Cost)[2:-1]:  # those between the names and the margin
                 summed = getattr(total, figure.name) + getattr(row, figure.name)
                 setattr(total, figure.name, summed)
+            total.margin_bits = min(total.margin_bits, row.margin_bits)
         return total

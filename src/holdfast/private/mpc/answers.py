@@ -28,6 +28,7 @@ COST_COLUMNS = {
     "bytes": ColumnFormat("Sent", "bytes"),
     "offline_bytes": ColumnFormat("Offline", "bytes"),
     "milliseconds": ColumnFormat("Time", "ms", digits=1),
+    "margin_bits": ColumnFormat("Margin", "bits", digits=1),
 }
 
 
@@ -181,9 +182,10 @@ def layer_name(row: Mapping[str, Any]) -> str:
 
 
 def cost_row(cost: Cost) -> dict[str, Any]:
-    """A row of the ledger as JSON shows it."""
-    row = asdict(cost)
+    """A row of the ledger as JSON shows it; margins are in forecasts."""
+    row: dict[str, Any] = asdict(cost)
     row["bytes"] = row.pop("bytes_sent")
+    del row["margin_bits"]
     return row
 
 

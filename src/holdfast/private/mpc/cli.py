@@ -189,6 +189,7 @@ def plan(
     *,
     input: Annotated[str, option("--input", metavar="SHAPE")],
     parties: Parties = 2,
+    bound: Annotated[float | None, option(metavar="X")] = None,
     measure: bool = False,
     setting: Setting = Setting(),
 ) -> Answer:
@@ -198,10 +199,13 @@ def plan(
         model: FILE.py:NAME, a torch module or a function that returns one.
         input: Shape of the input, such as 1x1x28x28; int:1x32 for token ids; several separated by commas.
         parties: Number of parties.
+        bound: Largest magnitude of the inputs (default: 1,024).
         measure: Also run the model at parties on this machine, on an imitated network, and compare.
     """
     from holdfast.private.mpc.forecast import plan as forecast
 
-    answer = forecast(model, input, parties=parties, measure=measure, **setting.arguments())
+    answer = forecast(
+        model, input, parties=parties, bound=bound, measure=measure, **setting.arguments()
+    )
     setting.write_items(answer.items, parties)
     return answer

@@ -61,7 +61,7 @@ class Forecast(Answer):
         parties: number of parties.
         mode: security mode.
         network: that the time is for; None: none at all.
-        layers: `module`, `op`, `rounds`, `bytes`, `offline_bytes`, `seconds`; of one call.
+        layers: `module`, `op`, `rounds`, `bytes`, `offline_bytes`, `seconds`, `margin_bits`; of one call.
         setup: the same, once per model: agreeing on keys, opening the masked weights.
         items: preprocessing items of set-up and one call.
         traces: messages of one call, and the computation between them, by party.
@@ -146,6 +146,11 @@ class Forecast(Answer):
             f"One call takes {number(self.rounds)} rounds and at most {size(self.bytes)} per party; "
             f"{layer_name(heaviest)} sends most of it: {size(heaviest['bytes'])}."
         )
+        tightest = min(self.layers, key=lambda row: row["margin_bits"])
+        sentence += (
+            f" No value can leave its range; {layer_name(tightest)} comes closest, by "
+            f"{number(tightest['margin_bits'])} bits."
+        )
         how = How(
             "arrival of a message = departure + round-trip time / 2 + 8 x bytes / bandwidth",
             {"computation": f"{self.local_seconds:.3f} s at the party that computes longest"},
@@ -153,7 +158,8 @@ class Forecast(Answer):
                 "Each party runs the protocol alone on zeros, on this machine; its messages, and the "
                 "computation between them, are replayed against those of the others until the last party "
                 "ends. Rounds and bytes do not depend on values. Figures of a layer are the largest of any "
-                f"party. {_OFFLINE[self.mode]}"
+                f"party. {_OFFLINE[self.mode]} The margin is 62 bits less those of the largest number that "
+                "the bounds of inputs and weights allow."
             ),
         )
         return [cost_section(self.layers, sentence, how), self._networks(), *self._comparison()]
@@ -209,7 +215,12 @@ class Forecast(Answer):
 
 
 def dry_run(
-    graph: Graph, example: Sequence[Tensor], parties: int = 2, **settings: Any
+    graph: Graph,
+    example: Sequence[Tensor],
+    parties: int = 2,
+    *,
+    bound: float | None = None,
+    **settings: Any,
 ) -> list[Party]:
     """All parties, by rank, after each ran the set-up and one call of a model alone.
 
@@ -220,13 +231,14 @@ def dry_run(
         graph: the model.
         example: inputs; their values do not matter.
         parties: number of parties.
+        bound: largest magnitude of the inputs, as of `Party.secret`.
         settings: of `Party`.
     """
     runs = []
     for rank in range(parties):
         channel = EchoChannel(rank, parties)
         runs.append(Party(channel, dry_supply(rank, parties, channel.ledger), **settings))
-        _call(PrivateModel(runs[-1], graph, owner=0), example)
+        _call(PrivateModel(runs[-1], graph, owner=0), example, bound)
     return runs
 
 
@@ -244,30 +256,37 @@ def _layers(runs: Sequence[Party]) -> list[dict[str, Any]]:
             largest = rows.setdefault(key, row)
             largest |= {name: max(row[name], largest[name]) for name in row}
             largest["rounds"] = rounds.get(key, 0)
+            largest["margin_bits"] = cost.margin_bits  # of public bounds: the same at every party
     return list(rows.values())
 
 
-def _call(model: PrivateModel, example: Sequence[Tensor]) -> None:
+def _call(model: PrivateModel, example: Sequence[Tensor], bound: float | None) -> None:
     """Share the inputs, run the model, reveal its outputs."""
-    given = [
-        model.party.secret(
-            each, owner=0, shape=tuple(each.shape), integer=not each.is_floating_point()
+    given = []
+    for each in example:
+        integer = not each.is_floating_point()
+        given.append(
+            model.party.secret(
+                each,
+                owner=0,
+                shape=tuple(each.shape),
+                integer=integer,
+                bound=None if integer else bound,
+            )
         )
-        for each in example
-    ]
     outputs = model(*given)
     for output in outputs if isinstance(outputs, tuple) else (outputs,):
         output.reveal()
 
 
-def measure(party: Party, name: str, inputs: str) -> dict[str, float]:
+def measure(party: Party, name: str, inputs: str, bound: float | None = None) -> dict[str, float]:
     """The cost of the fastest of some calls of a model: what ``--measure`` runs at every party."""
     example = [_example(text) for text in inputs.split(",")]
     model = PrivateModel(party, prepare(load_model(name), example), owner=0)
     calls = []
     for _ in range(4):  # the first one allocates
         before, start = party.channel.ledger.total(), time.perf_counter()
-        _call(model, example)
+        _call(model, example, bound)
         seconds, after = time.perf_counter() - start, party.channel.ledger.total()
         # The forecast leaves the dealer out, who may work ahead of time.
         seconds -= after.offline_s - before.offline_s
@@ -282,6 +301,7 @@ def plan(
     network: Network | None = None,
     parties: int = 2,
     mode: str = "dealer",
+    bound: float | None = None,
     measure: bool = False,
     **settings: Any,
 ) -> Forecast:
@@ -293,17 +313,19 @@ def plan(
         network: to forecast for.
         parties: number of parties.
         mode: security mode.
+        bound: largest magnitude of the inputs; by default that of `Party.secret`.
         measure: also run it at parties on this machine, on that network.
         settings: `fraction_bits` and `comparison`, as of `Party`.
 
     Raises:
         InputError: if the model or a shape is invalid, or the model has unsupported operations.
+        RangeError: if values could leave the range of an operation, whatever is done about it.
     """
     example = [_example(text) for text in inputs.split(",")]
     graph = prepare(load_model(model), example)
     settings["mode"] = mode
     # The first run makes the tables that functions look up; the fastest of each party counts.
-    repeats = [dry_run(graph, example, parties, **settings) for _ in range(3)]
+    repeats = [dry_run(graph, example, parties, bound=bound, **settings) for _ in range(3)]
     runs = [min(party, key=_computation_s) for party in zip(*repeats, strict=True)]
     traces = [[event for event in run.channel.trace if event.row[1] not in SETUP] for run in runs]
     rows = _layers(runs)
@@ -311,7 +333,7 @@ def plan(
     setup = [row for row in rows if row["op"] in SETUP]
     measured = None
     if measure:
-        measured = _measured(model, inputs, parties, network, settings)
+        measured = _measured(model, inputs, bound, parties, network, settings)
     shapes = [tuple(each.shape) for each in example]
     items = runs[0].supply.items
     return Forecast(model, shapes, parties, mode, network, layers, setup, items, traces, measured)
@@ -355,19 +377,24 @@ _SCRIPT = """
 from holdfast.private.mpc.forecast import measure
 
 def main(party):
-    return measure(party, {model!r}, {inputs!r})
+    return measure(party, {model!r}, {inputs!r}, {bound!r})
 """
 
 
 def _measured(
-    model: str, inputs: str, parties: int, network: Network | None, settings: dict[str, Any]
+    model: str,
+    inputs: str,
+    bound: float | None,
+    parties: int,
+    network: Network | None,
+    settings: dict[str, Any],
 ) -> dict[str, float]:
     """Rounds, bytes and seconds of a call between processes."""
     path, _, attribute = model.rpartition(":")
     with tempfile.TemporaryDirectory(prefix="holdfast-plan-") as folder:
         script = Path(folder) / "measure.py"
         name = f"{Path(path).resolve()}:{attribute}"
-        script.write_text(_SCRIPT.format(model=name, inputs=inputs))
+        script.write_text(_SCRIPT.format(model=name, inputs=inputs, bound=bound))
         results = run_local(parties, script, network=network, **settings)
     # Per figure the largest of any party, as in the forecast.
     return {name: max(each.result[name] for each in results) for name in results[0].result}

@@ -1,25 +1,26 @@
 """Functions of shared tensors, each with its domain and its largest error.
 
-Errors are stated for 16 fractional bits. A value outside a domain gives the value at its end where the
-table says "saturates", else an undefined result; ``debug="ranges"`` raises `RangeError` instead.
+Errors are stated for 16 fractional bits, and for the number that is shared: a user's 0.001 is 66 / 2^16. A
+value outside of a domain is a `RangeError` before anything is revealed next: it is found in secret, where
+the bound of the tensor does not rule it out.
 
-| function | domain | largest error | outside |
+| function | domain | largest error | below |
 |-|-|-|-|
-| exp | -16 to 16 | relative 2^-12, plus 2^-15 | 0 below, saturates above |
-| reciprocal, rsqrt | 2^-10 to 2^20 | relative 2^-14, plus 2^-15 | 0 below |
-| sqrt | 0, 2^-10 to 2^20 | relative 2^-14, plus 2^-15 | 0 below |
-| log | 2^-10 to 2^20 | 2^-14 | 0 below |
-| sigmoid, tanh | all | 2^-10 | |
-| erf, gelu | all | 2^-10 | |
-| silu | all | 2^-10 | |
-| softmax, attention | differences below 2^46 | 2^-11 | |
+| exp | below 15.875 | relative 2^-12, plus 2^-15 | 0 below -16 |
+| reciprocal, rsqrt | 2^-10 to 2^20 | relative 2^-14, plus 2^-15 | refused |
+| sqrt | 0 to 2^20 | relative 2^-14, plus 2^-15 | refused |
+| log | 2^-10 to 2^20 | 2^-14 | refused |
+| sigmoid, tanh, erf, gelu, silu | all | 2^-10 | |
+| softmax, attention | all | 2^-11 | |
+| layer_norm, rms_norm | all | 2^-9, plus 2^-14 / standard deviation | |
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from scipy import special
 from torch import Tensor
 
 from holdfast.private.mpc import arithmetic, comparison, ring
+from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.rounds import Rounds, parallel
 from holdfast.private.mpc.tables import (
@@ -40,7 +42,7 @@ from holdfast.private.mpc.tables import (
     parabolas,
     signed_places,
 )
-from holdfast.private.mpc.tensor import SharedTensor, check_domain, chosen_by, no_gradient
+from holdfast.private.mpc.tensor import SharedTensor, chosen_by, no_gradient
 
 # --- Functions of a bounded argument -------------------------------------------------------------
 
@@ -68,6 +70,8 @@ class Curve:
         self.bits, self.tail = bits, tail
         ends = (float(function(np.array(at))) for at in (-2.0 * radius, 2.0 * radius))
         self.low, self.high = ends if not tail else (0.0, 0.0)
+        inside = function(np.linspace(-radius, radius, 4096))
+        self.range = Bound(min(inside.min(), self.low), max(inside.max(), self.high))
         self.table = lru_cache(maxsize=8)(self._table)
 
     def _table(self, scale: int) -> Parabolas:
@@ -76,12 +80,16 @@ class Curve:
         return parabolas(self.function, signed_places(self.bits) * step, shift, scale)
 
     def __call__(self, x: SharedTensor) -> SharedTensor:
-        """The function of a tensor: 5 rounds."""
-        x = x.fractional().narrowed()
+        """The function of a tensor: 5 rounds, 6 with a tail."""
+        x = x.finite().argument()
         table = self.table(x.scale)
+        bound = self.range.widened(2.0**-7)
+        if self.tail:
+            bound = bound.union(x.bound.clipped(0.0, math.inf).widened(2.0**-7))
         with x.scope(self.name):
             share = x.party.run(self._protocol(x.party, x.share, x.scale, table))
-            out = x.like(share, table.scale).narrowed()
+            scale = x.scale if self.tail else table.scale
+            out = x.like(share, scale, bound, keep=x.scale).narrowed()
         return out.recorded((x, lambda g: g * _derivative(self)(x)))
 
     def _protocol(self, party: Party, x: Tensor, scale: int, table: Parabolas) -> Rounds[Tensor]:
@@ -93,9 +101,9 @@ class Curve:
         above = bits[..., 1]
         inside = bits[..., 0] ^ above
         if self.tail:
-            both = torch.stack([value, x << (table.scale - scale)])
-            selected = yield from comparison.select(party, np.stack([inside, above]), both)
-            return selected.sum(0)
+            pair = np.stack([inside, above])
+            value, tail = yield from comparison.select(party, pair, torch.stack([value, x]))
+            return tail + (yield from arithmetic.truncate(party, value, table.scale - scale))
         low, high = (int(ring.encode(end, table.scale)) for end in (self.low, self.high))
         if party.lead:
             value = value - low
@@ -129,11 +137,18 @@ _EXP_BITS = 8  # table places, 1/8 apart, from -16 to 16
 
 
 def exp(x: SharedTensor) -> SharedTensor:
-    """e^x on [-16, 16): 5 rounds. A table of e^k at multiples k of 1/8, times a parabola for the rest."""
-    x = x.fractional().narrowed()
-    check_domain(x, "exp", -math.inf, _largest_exponent(x.scale))
-    share = x.run("exp", _exp(x.party, x.share, x.scale))
-    out = x.like(share, 2 * x.scale)
+    """e^x for x below 15.875 at 16 fractional bits, or (61 - 2 bits) ln 2; 0 below -16: 5 rounds.
+
+    A table of e^k at multiples k of 1/8, times a parabola for the rest.
+    """
+    x = x.finite().argument()
+    top = _largest_exponent(x.scale)
+    with x.scope("exp"):
+        share, inside = x.party.run(_exp(x.party, x.share, x.scale))
+        if x.bound.high >= top:
+            x.party.require(inside, f"below {top:g}")
+    bound = Bound(0.0, math.exp(min(top, x.bound.high)) * 1.001 + 2.0**-10)
+    out = x.like(share, 2 * x.scale, bound)
     return out.recorded((x, lambda g: g * out))
 
 
@@ -142,17 +157,15 @@ def _largest_exponent(scale: int) -> float:
     return min(16.0 - 2.0**-3, math.floor(8 * math.log(2) * (61 - 2 * scale)) / 8 - 2.0**-3)
 
 
-def _exp(party: Party, x: Tensor, scale: int) -> Rounds[Tensor]:
+def _exp(party: Party, x: Tensor, scale: int) -> Rounds[tuple[Tensor, comparison.Bits]]:
+    """e^x with 2 `scale` fractional bits, 0 outside of -16 to `_largest_exponent`; the bits "not above"."""
     top = _largest_exponent(scale)
     limits = [-16 << scale, int(top * 2**scale)]
     value, bits = yield from parallel(
         _exp_inside(party, x, scale, top), comparison.at_least(party, x, limits)
     )
-    largest = torch.zeros_like(value)
-    if party.lead:
-        largest += round(math.exp(top) * 2 ** (2 * scale))
-    pair = np.stack([bits[..., 0] ^ bits[..., 1], bits[..., 1]])
-    return (yield from comparison.select(party, pair, torch.stack([value, largest]))).sum(0)
+    selected = yield from comparison.select(party, bits[..., 0] ^ bits[..., 1], value)
+    return selected, bits[..., 1] ^ np.uint8(party.lead)
 
 
 def _exp_at_most_zero(party: Party, x: Tensor, scale: int) -> Rounds[Tensor]:
@@ -188,42 +201,113 @@ def _exp_inside(party: Party, x: Tensor, scale: int, top: float) -> Rounds[Tenso
 # --- Functions by mantissa and exponent ----------------------------------------------------------
 
 
-def _by_exponent(
-    x: SharedTensor,
-    name: str,
-    low: float,
-    high: float,
-    of_m: Callable[[np.ndarray], np.ndarray],
-    of_e: Callable[[np.ndarray], np.ndarray],
-    *,
-    signed: bool = False,
-    combine: str = "mul",
-) -> SharedTensor:
-    """of_m(m) * of_e(e), or their sum, for x = m 2^e in [low, high]."""
-    x = x.fractional()
-    spare = x.scale + max(0, math.ceil(math.log2(high))) - 58
-    if spare > 0:  # room for the mantissa
-        x = x.like(x.run(name, arithmetic.truncate(x.party, x.share, spare)), x.scale - spare)
-    if not signed:
-        check_domain(x, name, 0.0 if name == "sqrt" else low, high)
-    first = max(0, math.floor(math.log2(low)) + x.scale)
-    last = max(first, math.ceil(math.log2(high)) - 1 + x.scale)
-    factors = of_e(np.arange(first, last + 1, dtype=np.float64) - x.scale)
-    largest = float(np.abs(factors).max())
-    bits = MANTISSA_BITS if combine == "add" else 58 - MANTISSA_BITS - math.ceil(math.log2(largest))
-    weights = torch.from_numpy(np.round(factors * 2.0**bits).astype(np.int64))
+_LEAST_UNITS_BITS = (
+    10  # of numbers that lost bits for the sake of large ones: 2^-10 of them is 1e-3
+)
 
-    def protocol() -> Rounds[Tensor]:
-        number = yield from normalize(x.party, x.share, first, last, signed)
-        value = yield from of_mantissa(x.party, number.mantissa, of_m)
+
+@dataclass(frozen=True)
+class _Split:
+    """A function by mantissa and exponent: of_m(m) * of_e(e), or their sum, for x = m 2^e.
+
+    Args:
+        name: of the function.
+        of_m: of the mantissa, 1 to 2.
+        of_e: of the exponent.
+        range: bound of the function on [low, high].
+        combine: ``mul`` or ``add``.
+        zero: whether 0 is in the domain, and what lies between it and `low`.
+    """
+
+    name: str
+    of_m: Callable[[np.ndarray], np.ndarray]
+    of_e: Callable[[np.ndarray], np.ndarray]
+    range: Callable[[float, float], tuple[float, float]]
+    combine: str = "mul"
+    zero: bool = False
+
+    def __call__(
+        self, x: SharedTensor, low: float, high: float, *, signed: bool = False, extra_bits: int = 0
+    ) -> SharedTensor:
+        """The function of x in [low, high]; `extra_bits` fractional bits more than the party's are kept."""
+        x = x.finite().fractional()
+        low = max(low, x.bound.low) if not signed and not self.zero else low
+        high = max(low, min(high, 2.0 ** math.ceil(x.bound.bits)))
+        spare = x.scale + max(0, math.ceil(math.log2(high))) - 58
+        first = max(0, math.floor(math.log2(low)) + x.scale) if not self.zero else 0
+        if spare > 0:  # room for the mantissa
+            x = x.like(x.share, keep=x.scale).narrowed(x.scale - spare)
+            least = 0 if self.zero else _LEAST_UNITS_BITS
+            first = max(least, first - spare)
+        last = max(first, math.ceil(math.log2(high)) - 1 + x.scale)
+        ends = self.range(2.0 ** (first - x.scale), 2.0 ** (last + 1 - x.scale))
+        bound = Bound.of(ends).widened(2.0**-10).times(1 + 2.0**-10)
+        bound = bound.union(-bound) if signed else bound
+        factors = self.of_e(np.arange(first, last + 1, dtype=np.float64) - x.scale)
+        largest = float(np.abs(factors).max())
+        bits = MANTISSA_BITS
+        if self.combine == "mul":
+            bits = 58 - MANTISSA_BITS - math.ceil(math.log2(largest))
+        weights = torch.from_numpy(np.round(factors * 2.0**bits).astype(np.int64))
+        with x.scope(self.name):
+            share = x.party.run(self._protocol(x, first, last, weights, signed))
+            scale = MANTISSA_BITS + (0 if self.combine == "add" else bits)
+            keep = min(x.party.fraction_bits + extra_bits, bound.room, scale)
+            return x.like(share, scale, bound, keep=keep).narrowed()
+
+    def _protocol(
+        self, x: SharedTensor, first: int, last: int, weights: Tensor, signed: bool
+    ) -> Rounds[Tensor]:
+        least = 0.0 if self.zero else 2.0**first
+        top = 1 << (last + 1)
+        below = signed or x.bound.low * 2.0**x.scale < least * (1 - 2.0**-6)
+        above = x.bound.magnitude * 2.0**x.scale > top
+        ends = [0] * (below and self.zero) + [top + 1] * above + [-top] * (above and signed)
+        number = yield from normalize(x.party, x.share, first, last, signed, ends)
+        # 1 for numbers in the domain: at least its lower end, and not above the upper one.
+        one = np.full(x.shape, int(x.party.lead), dtype=np.uint8)
+        bits = list(np.moveaxis(number.ends, -1, 0))
+        inside = (bits.pop(0) if self.zero else number.nonzero) if below else one
+        if above:
+            inside = inside ^ bits.pop(0)
+        if above and signed:
+            inside = inside ^ bits.pop(0) ^ one
+        if below or above:
+            ends_of = (least * 2.0**-x.scale, top * 2.0**-x.scale)
+            x.party.require(inside, f"{ends_of[0]:g} to {ends_of[1]:g}" + " in magnitude" * signed)
+        value = yield from of_mantissa(x.party, number.mantissa, self.of_m)
         scaled = (number.exponent * weights).sum(-1)
-        if combine == "add":
+        if self.combine == "add":
             return value + scaled
         return (yield from arithmetic.product(x.party, "mul", value, scaled))
 
-    scale = MANTISSA_BITS + (0 if combine == "add" else bits)
-    with x.scope(name):
-        return x.like(x.party.run(protocol()), scale).narrowed()
+
+_RECIPROCAL = _Split(
+    "reciprocal", lambda m: 1 / m, lambda e: 2.0**-e, lambda low, high: (0.0, 1 / low)
+)
+_SQRT = _Split(
+    "sqrt", np.sqrt, lambda e: 2.0 ** (e / 2), lambda low, high: (0.0, math.sqrt(high)), zero=True
+)
+_LOG = _Split(
+    "log",
+    np.log,
+    lambda e: e * math.log(2),
+    lambda low, high: (math.log(low), math.log(high)),
+    combine="add",
+)
+
+
+def _rsqrt_times(multiple: float) -> _Split:
+    """`multiple` / sqrt(x)."""
+    return _Split(
+        "rsqrt",
+        lambda m: m**-0.5,
+        lambda e: multiple * 2.0 ** (-e / 2),
+        lambda low, high: (0.0, multiple * low**-0.5),
+    )
+
+
+_RSQRT = _rsqrt_times(1.0)
 
 
 def reciprocal(
@@ -237,64 +321,75 @@ def reciprocal(
         high: upper end.
         signed: whether x may be negative, with its magnitude in the domain; twice the bytes.
     """
-    out = _by_exponent(
-        x, "reciprocal", low, high, lambda m: 1 / m, lambda e: 2.0**-e, signed=signed
-    )
-    return out.recorded((x, lambda g: -(g * out.narrowed().square())))
+    # A quotient by a large number keeps its bits.
+    extra = math.ceil(max(0.0, math.log2(min(high, max(1.0, x.bound.finite().magnitude)))))
+    out = _RECIPROCAL(x, low, high, signed=signed, extra_bits=extra)
+    return out.recorded((x, lambda g: -(g * out * out)))
 
 
 def rsqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
     """1 / sqrt(x) for x in [low, high]: 11 rounds."""
-    out = _by_exponent(x, "rsqrt", low, high, lambda m: m**-0.5, lambda e: 2.0 ** (-e / 2))
+    extra = math.ceil(max(0.0, math.log2(min(high, max(1.0, x.bound.finite().magnitude))) / 2))
+    out = _RSQRT(x, low, high, extra_bits=extra)
     return out.recorded((x, lambda g: g * out**3 * -0.5))
 
 
-def sqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """The square root for 0, and for x in [low, high]: 11 rounds."""
-    out = _by_exponent(x, "sqrt", low, high, np.sqrt, lambda e: 2.0 ** (e / 2))
+def sqrt(x: SharedTensor, *, low: float = 0.0, high: float = 2.0**20) -> SharedTensor:
+    """The square root of x in [0, high]: 11 rounds. `low` is not needed any more."""
+    out = _SQRT(x, max(low, 2.0**-60), high)
     return out.recorded((x, no_gradient("sqrt")))
 
 
 def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
     """The natural logarithm for x in [low, high]: 10 rounds."""
-    out = _by_exponent(x, "log", low, high, np.log, lambda e: e * math.log(2), combine="add")
+    out = _LOG(x, low, high)
     return out.recorded((x, lambda g: g * reciprocal(x, low=low, high=high)))
 
 
 # --- Softmax and normalizations ------------------------------------------------------------------
 
 
-def _powers(x: SharedTensor) -> SharedTensor:
-    x = x.narrowed()
-    return x.like(x.party.run(_exp_at_most_zero(x.party, x.share, x.scale)))
+def _powers(x: SharedTensor) -> tuple[SharedTensor, SharedTensor, SharedTensor]:
+    """X less its maximum, e to that, and the sum of these powers, which is at least 1."""
+    x = x.detach()
+    largest = x.max(-1, keepdim=True)
+    shifted = x - largest
+    shifted.bound = Bound(x.bound.low - x.bound.high, 0.0)
+    shifted = shifted.argument()
+    share = x.party.run(_exp_at_most_zero(x.party, shifted.share, shifted.scale))
+    powers = shifted.like(share, shifted.scale, Bound(0.0, 1.0 + 2.0**-10), keep=shifted.scale)
+    total = powers.sum(-1, keepdim=True)
+    total.bound = Bound(1.0, total.bound.high)
+    return shifted, powers, total
 
 
 def softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
     """Softmax along a dimension: the maximum is subtracted first."""
+    if dim not in (-1, x.ndim - 1):
+        return softmax(x.transpose(dim, -1)).transpose(dim, -1)
     with x.scope("softmax"):
-        x = x.fractional().narrowed()
-        shifted = x.detach() - x.detach().max(dim, keepdim=True)
-        powers = _powers(shifted)
-        total = powers.sum(dim, keepdim=True)
-        inverse = reciprocal(total, low=1.0, high=float(max(2, x.shape[dim])) + 1)
-        out = powers * inverse
+        x = x.finite().fractional().narrowed()
+        _, powers, total = _powers(x)
+        inverse = reciprocal(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
+        out = powers.product(inverse, "mul", bound=Bound(0.0, 1.0 + 2.0**-8))
 
     def back(g: SharedTensor) -> SharedTensor:
         weighted = g * out
-        return weighted - out * weighted.sum(dim, keepdim=True)
+        return weighted - out * weighted.sum(-1, keepdim=True)
 
     return out.recorded((x, back))
 
 
 def log_softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
     """Logarithm of the softmax along a dimension."""
+    if dim not in (-1, x.ndim - 1):
+        return log_softmax(x.transpose(dim, -1)).transpose(dim, -1)
     with x.scope("log_softmax"):
         x = x.fractional().narrowed()
         fixed = x.detach()
-        shifted = fixed - fixed.max(dim, keepdim=True)
-        total = _powers(shifted).sum(dim, keepdim=True)
-        out = shifted - log(total, low=1.0, high=float(max(2, x.shape[dim])) + 1)
-    return out.recorded((x, lambda g: g - softmax(fixed, dim) * g.sum(dim, keepdim=True)))
+        shifted, _, total = _powers(x)
+        out = shifted - log(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
+    return out.recorded((x, lambda g: g - softmax(fixed) * g.sum(-1, keepdim=True)))
 
 
 def layer_norm(
@@ -304,11 +399,13 @@ def layer_norm(
     bias: Any = None,
     eps: float = 1e-5,
 ) -> SharedTensor:
-    """Layer normalization over the last ``len(shape)`` dimensions, of a variance up to 2^20."""
+    """Layer normalization over the last ``len(shape)`` dimensions."""
     dims = tuple(range(-len(shape), 0))
     with x.scope("layer_norm"):
         x = x.fractional()
         centered = (x - x.mean(dims, keepdim=True)).narrowed()
+        distance = x.bound.high - x.bound.low
+        centered.bound = centered.bound.clipped(-distance, distance)
         return _normalized(centered, dims, weight, bias, eps)
 
 
@@ -325,9 +422,19 @@ def rms_norm(
 def _normalized(
     x: SharedTensor, dims: tuple[int, ...], weight: Any, bias: Any, eps: float
 ) -> SharedTensor:
-    variance = x.square().mean(dims, keepdim=True)
-    variance = variance + x.party.public(eps, scale=variance.scale)
-    out = x * rsqrt(variance, low=2.0**-20)
+    """X / sqrt(mean of x^2 + eps), by the sum of squares: sqrt(n) / sqrt(sum + n eps)."""
+    count = math.prod(x.shape[dim] for dim in dims)
+    squares = x.square()
+    squares.keep = squares.scale  # small rows need these bits
+    total = squares.sum(dims, keepdim=True)
+    total = total + x.party.public(torch.tensor(count * eps, dtype=torch.float64), total.scale)
+    high = max(1.0, total.bound.high)
+    deviation = math.ceil(max(0.0, math.log2(high / count) / 2))
+    low = max(count * eps / 2, 2.0 ** (_LEAST_UNITS_BITS - total.scale))
+    inverse = _rsqrt_times(math.sqrt(count))(total, low, high, extra_bits=deviation)
+    inverse = inverse.recorded((total, lambda g: g * inverse * inverse * inverse * (-0.5 / count)))
+    largest = math.sqrt(count) * (1 + 2.0**-8)
+    out = x.product(inverse, "mul", bound=Bound(-largest, largest))
     if weight is not None:
         out = out * weight
     return out if bias is None else out + bias
@@ -337,7 +444,7 @@ def attention(
     query: SharedTensor,
     key: SharedTensor,
     value: SharedTensor,
-    mask: Tensor | None = None,
+    mask: Any = None,
     scale: float | None = None,
 ) -> SharedTensor:
     """Scaled dot-product attention ``[..., L, d], [..., S, d], [..., S, e] -> [..., L, e]``.
@@ -346,16 +453,20 @@ def attention(
         query: queries.
         key: keys.
         value: values.
-        mask: public; True where a query sees a key, or numbers that are added to the scores.
+        mask: True where a query sees a key; or numbers that are added to the scores, public with minus
+            infinities, or secret.
         scale: of the scores; 1 / sqrt(d) by default.
     """
     with query.scope("attention"):
         factor = scale if scale is not None else query.shape[-1] ** -0.5
         scores = query @ key.T * factor
         if mask is not None:
-            added = torch.where(mask, 0.0, -1024.0) if mask.dtype == torch.bool else mask
-            scores = scores + added.clamp(min=-1024.0).expand(scores.shape)
-        return softmax(scores) @ value
+            if not isinstance(mask, SharedTensor) and mask.dtype == torch.bool:
+                mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+            scores = scores + mask
+        weights = softmax(scores)
+        largest = value.bound.union(Bound(0.0, 0.0)).times(1 + 2.0**-6)
+        return weights.product(value, "matmul", bound=largest)
 
 
 # --- Layers --------------------------------------------------------------------------------------
@@ -376,6 +487,7 @@ def transposed_weight(weight: Any) -> Any:
         return weight.T
     if not hasattr(weight, "fixed_transpose"):
         weight.fixed_transpose = weight.T.fix()  # type: ignore[attr-defined]
+        weight.fixed_transpose.row_sum = weight.row_sum  # type: ignore[attr-defined]
     return weight.fixed_transpose  # type: ignore[attr-defined]
 
 
@@ -418,8 +530,7 @@ def max_pool2d(
     edge = _pair(padding)
     padded = x
     if any(edge):
-        lowest = -(2.0 ** (ring.LIMIT_BITS - 2 - x.scale))
-        padded = x.pad((edge[1], edge[1], edge[0], edge[0]), lowest)
+        padded = x.pad((edge[1], edge[1], edge[0], edge[0]), x.bound.low)
     windows = ring.patches(padded.share, size, step, (0, 0), _pair(dilation))
     n, channels, _, _, oh, ow = windows.shape
     values = windows.permute(0, 1, 4, 5, 2, 3).reshape(n, channels, oh, ow, -1)
@@ -443,46 +554,78 @@ def avg_pool2d(
 
 def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
     """Unit vectors of secret integers from 0 to ``classes - 1``: ``[...] -> [..., classes]``. One round."""
-    check_domain(index, "one_hot", 0, classes - 1)
     bits = max(1, (classes - 1).bit_length())
     table = torch.eye(1 << bits, dtype=torch.int64)[:, :classes]
-    return index.like(index.run("one_hot", look_up(index.party, index.share, table, 0, bits)), 0)
+
+    def protocol() -> Rounds[Tensor]:
+        entry = look_up(index.party, index.share, table, 0, bits)
+        if index.bound.low >= 0 and index.bound.high <= classes - 1:
+            return (yield from entry)
+        checked = comparison.at_least(index.party, index.share, (0, classes))
+        out, ends = yield from parallel(entry, checked)
+        index.party.require(ends[..., 0] ^ ends[..., 1], f"0 to {classes - 1}")
+        return out
+
+    return index.like(index.run("one_hot", protocol()), 0, Bound(0.0, 1.0))
 
 
 def embedding(index: SharedTensor, weight: Any) -> SharedTensor:
     """Rows of a weight ``[entries, d]`` at secret integers: ``[...] -> [..., d]``. Two rounds."""
     with index.scope("embedding"):
-        return one_hot(index, weight.shape[0]).matmul(weight)
+        vectors = one_hot(index, weight.shape[0])
+        if not isinstance(weight, SharedTensor):
+            return vectors.matmul(weight)
+        return vectors.product(weight, "matmul", bound=weight.bound.union(Bound(0.0, 0.0)))
 
 
 def where(condition: SharedTensor, x: Any, y: Any) -> SharedTensor:
     """X where a secret bit is 1, else y: one round."""
-    right = condition.lift(y)
-    return right + condition * (condition.lift(x) - right)
+    left, right = condition.lift(x), condition.lift(y)
+    out = right + condition * (left - right)
+    out.bound = out.bound.clipped(*_ends(left.bound.union(right.bound).widened(2.0**-8)))
+    return out
+
+
+def _ends(bound: Bound) -> tuple[float, float]:
+    return bound.low, bound.high
 
 
 def clamp(x: SharedTensor, low: float | None = None, high: float | None = None) -> SharedTensor:
     """X limited to [low, high]: 4 rounds."""
-    ends = [int(ring.encode(end, x.scale)) for end in (low, high) if end is not None]
+    x.party.agree("clamp", low, high)
+    bound = x.bound
+    low = None if low is None or low <= bound.low else low
+    high = None if high is None or high >= bound.high else high
     if low is None:  # min(x, high) = -max(-x, -high)
         return -clamp(-x, -high) if high is not None else x
+    limits = [end for end in (low, high) if end is not None]
+    values = x.with_room(bound + -Bound(min(limits), max(limits)))
+    ends = [int(ring.encode(end, values.scale)) for end in limits]
 
     def protocol() -> Rounds[tuple[Tensor, comparison.Bits]]:
-        bits = np.moveaxis((yield from comparison.at_least(x.party, x.share, ends)), -1, 0)
-        over = torch.stack([x.share - (end if x.party.lead else 0) for end in ends])
+        share = values.share
+        bits = np.moveaxis((yield from comparison.at_least(x.party, share, ends)), -1, 0)
+        over = torch.stack([share - (end if x.party.lead else 0) for end in ends])
         selected = yield from comparison.select(x.party, bits, over)
         return (selected[0] - selected[1:].sum(0)), np.bitwise_xor.reduce(bits)
 
     share, inside = x.run("clamp", protocol())
-    out = x.like(share + (ends[0] if x.party.lead else 0))
+    limited = bound.clipped(low, math.inf if high is None else high)
+    limited = limited.widened(2.0**-values.scale)
+    out = values.like(share + (ends[0] if x.party.lead else 0), bound=limited)
     return out.recorded((x, lambda g: chosen_by(inside, g)))
 
 
 def cat(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:
     """Tensors joined along a dimension."""
+    bound = reduce(Bound.union, (tensor.bound for tensor in tensors))
     scale = max(tensor.scale for tensor in tensors)
-    shares = [tensor.share << (scale - tensor.scale) for tensor in tensors]
-    out = tensors[0].like(torch.cat(shares, dim=dim), scale)
+    parts: Sequence[SharedTensor] = tensors
+    if not bound.finite().fits(scale):
+        parts = [tensor.with_room(bound.finite()) for tensor in tensors]
+        scale = max(part.scale for part in parts)
+    shares = [part.share << (scale - part.scale) for part in parts]
+    out = tensors[0].like(torch.cat(shares, dim=dim), scale, bound)
     start, sources = 0, []
     for tensor in tensors:
         out = out.combined(tensor, out.share)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import queue
 import socket
 import ssl
 import struct
+import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +34,8 @@ DEALER = -1
 """Rank of the dealer in messages."""
 _LENGTH = struct.Struct("<I")
 _LARGEST_HELLO = 1 << 20
+_HANDSHAKE_S = 5.0  # for TLS, whose messages are short
+_HANDSHAKES = 64  # connections that have not said anything yet
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,8 @@ class Agreement:
     """SHA-256 of the script."""
     settings: dict[str, Any]
     """Mode, fraction bits, comparison protocol."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of the modules that the script imports, but for installed packages."""
     store: str = ""
     """Identity of the preprocessing store; empty with a live dealer."""
     protocol: str = PROTOCOL
@@ -155,6 +162,9 @@ class Agreement:
         """The first field in which another party differs, in words; None if there is none."""
         for name, own in dataclasses.asdict(self).items():
             if name not in other or other[name] != own:
+                if name == "modules" and isinstance(other.get(name), dict):
+                    files = sorted(set(own.items()) ^ set(other[name].items()))
+                    return f"module {files[0][0]} is another one there"
                 return f"{name} is {other.get(name)!r} there and {own!r} here"
         return None
 
@@ -175,7 +185,10 @@ def receive_message(connection: socket.socket) -> dict[str, Any]:
     (length,) = _LENGTH.unpack(receive_exactly(connection, _LENGTH.size))
     if length > _LARGEST_HELLO:
         raise ValueError(f"a message of {length} bytes")
-    content = json.loads(receive_exactly(connection, length))
+    try:
+        content = json.loads(receive_exactly(connection, length))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("not an object")  # noqa: TRY004
     return content
@@ -267,47 +280,74 @@ class Meeting:
     def accept_all(self, expected: set[int]) -> dict[int, ssl.SSLSocket]:
         """Wait for the connections of some members, then stop listening; strangers are turned away.
 
+        Every connection has a thread for its TLS handshake, so that one that says nothing stops nobody.
+
         Raises:
             PeerError: if one does not arrive in time; it names the last connection that was refused.
         """
         links: dict[int, ssl.SSLSocket] = {}
+        if not expected:
+            self._listener.close()
+            return links
+        arrivals: queue.SimpleQueue[ssl.SSLSocket | str] = queue.SimpleQueue()
+        files = [self.session.certificate(peer) for peer in expected]
+        context = tls_context(self._certificate, self._key, files, server=True)
+        pinned = {certificate_bytes(self.session.certificate(peer)): peer for peer in expected}
+        threading.Thread(target=self._listen, args=(context, arrivals), daemon=True).start()
+        refused = ""
         try:
             while waiting := expected - set(links):
-                peer, link = self._accept(waiting)
-                links[peer] = link
+                try:
+                    arrival = arrivals.get(timeout=max(0.0, self._deadline - time.monotonic()))
+                except queue.Empty:
+                    problem = f"did not connect in time{refused}"
+                    raise self._error(min(waiting), problem, "peer-timeout") from None
+                if isinstance(arrival, str):
+                    refused = arrival
+                    continue
+                peer = pinned.get(arrival.getpeercert(binary_form=True) or b"")
+                if peer in waiting:
+                    arrival.settimeout(self.session.timeout)
+                    links[peer] = arrival
+                else:
+                    arrival.close()
         except BaseException:
             for link in links.values():
                 link.close()
             raise
         finally:
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread that accepts
             self._listener.close()
         return links
 
-    def _accept(self, expected: set[int]) -> tuple[int, ssl.SSLSocket]:
-        pinned = {certificate_bytes(self.session.certificate(peer)): peer for peer in expected}
-        files = [self.session.certificate(peer) for peer in expected]
-        context = tls_context(self._certificate, self._key, files, server=True)
-        refused = ""
-        while (left := self._deadline - time.monotonic()) > 0:
-            self._listener.settimeout(left)
-            with suppress(TimeoutError):
+    def _listen(self, context: ssl.SSLContext, arrivals: queue.SimpleQueue[Any]) -> None:
+        """Accept connections until the listener is closed; of too many that say nothing the oldest goes."""
+        limit = min(_HANDSHAKE_S, self.session.timeout)
+        silent: deque[socket.socket] = deque()
+        self._listener.settimeout(None)
+        with suppress(OSError):
+            while True:
                 raw, address = self._listener.accept()
-                raw.settimeout(max(0.1, self._deadline - time.monotonic()))
-                try:
-                    link = context.wrap_socket(raw, server_side=True)
-                except (OSError, EOFError) as error:
-                    raw.close()
-                    refused = f"; a connection from {address[0]} was refused: {_reason(error)}"
-                    continue
-                link.settimeout(self.session.timeout)
-                peer = pinned.get(link.getpeercert(binary_form=True) or b"")
-                if peer is not None:
-                    return peer, link
-                link.close()
-        raise self._error(min(expected), f"did not connect in time{refused}", "peer-timeout")
+                raw.settimeout(limit)
+                silent.append(raw)
+                if len(silent) > _HANDSHAKES:
+                    silent.popleft().close()
+                arguments = (context, raw, address[0], arrivals)
+                threading.Thread(target=_shake_hands, args=arguments, daemon=True).start()
 
     def _error(self, peer: int, problem: str, code: str) -> PeerError:
         return PeerError(problem, code=code, peer=peer, op="connect", round=0)
+
+
+def _shake_hands(
+    context: ssl.SSLContext, raw: socket.socket, host: str, arrivals: queue.SimpleQueue[Any]
+) -> None:
+    try:
+        arrivals.put(context.wrap_socket(raw, server_side=True))
+    except (OSError, EOFError, ValueError) as error:
+        raw.close()
+        arrivals.put(f"; a connection from {host} was refused: {_reason(error)}")
 
 
 def meet(

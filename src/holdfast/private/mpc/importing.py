@@ -13,6 +13,7 @@ All parties build the same module; only the owner's weights count.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import operator
@@ -24,15 +25,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx.node import Node, map_aggregate
 
 from holdfast.errors import InputError
 from holdfast.private.mpc.arithmetic import Fixed
+from holdfast.private.mpc.bounds import Role, WeightFacts, weight_facts
 from holdfast.private.mpc.functions import transposed_weight
 from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS, SHAPES, with_height
 from holdfast.private.mpc.rounds import parallel
+from holdfast.private.mpc.tensor import SharedTensor
 from holdfast.private.mpc.transport import PeerError
 
 _EXPORTING = threading.Lock()  # torch exports one model at a time; simulated parties are threads
@@ -190,7 +194,9 @@ def _folded(program: Any, trainable: bool) -> Graph:
         if node.op == "placeholder":
             if node.name in names:
                 value = names[node.name][1]
-                secret = value.is_floating_point()
+                # Buffers with infinities are masks: they are of the architecture.
+                is_mask = not node.name.startswith("p_") and not bool(torch.isfinite(value).all())
+                secret = value.is_floating_point() and not is_mask
                 constants[node.name] = Constant(value.detach(), secret)
             else:
                 inputs.append((node.name, node.meta["val"].shape))
@@ -350,6 +356,18 @@ _PRODUCTS: dict[str, Callable[[Any], tuple[Any, str]]] = {
 }
 
 
+def _roles(graph: Graph) -> dict[str, Role]:
+    """The constants that are weights of layers, or factors; all others are added, or looked up."""
+    roles: dict[str, Role] = {}
+    for step in graph.steps:
+        if step.op in ("mul", "div", "batch_norm", "layer_norm", "rms_norm", "matmul"):
+            roles.update((name, "factor") for name in _named(step.args[:3]))
+    for step in graph.steps:
+        if step.op in _PRODUCTS:
+            roles.update((name, "weight") for name in _named(step.args[1]))
+    return roles
+
+
 class PrivateModel:
     """A model whose weights are secret: call it with shared tensors, at every party.
 
@@ -364,16 +382,44 @@ class PrivateModel:
         self.party, self.graph = party, graph
         _compare(party, graph)
         self.values: dict[str, Any] = {}
+        facts = self._weight_facts(owner)
         for name, constant in graph.constants.items():
             if not constant.secret:
                 self.values[name] = constant.value
                 continue
-            shape = tuple(constant.value.shape)
-            shared = party.secret(constant.value, owner=owner, shape=shape, name=name)
+            shared = self._shared(name, constant.value, owner, facts[name])
             shared.requires_grad = trainable
             self.values[name] = shared
         if not trainable and party.mode != "replicated3":
             self._open_masked_weights()
+
+    def _weight_facts(self, owner: int) -> dict[str, WeightFacts]:
+        """What the owner declares of each weight, told to all: powers of two of its magnitudes."""
+        bits = self.party.fraction_bits
+        roles = _roles(self.graph)
+        own = {
+            name: weight_facts(each.value, bits, role=roles.get(name, "term"))
+            for name, each in self.graph.constants.items()
+            if each.secret
+        }
+        numbers = np.array([dataclasses.astuple(each) for each in own.values()], dtype=np.int16)
+        with self.party.channel.scope("import"):
+            told = self.party.broadcast(numbers.tobytes(), owner)
+        self.party.agree("weights", told)
+        rows = np.frombuffer(told, np.int16).reshape(-1, 3).tolist()
+        return {name: WeightFacts(*row) for name, row in zip(own, rows, strict=True)}
+
+    def _shared(self, name: str, value: Tensor, owner: int, facts: WeightFacts) -> SharedTensor:
+        shared: SharedTensor = self.party.secret(
+            value,
+            owner=owner,
+            shape=tuple(value.shape),
+            bound=2.0**facts.bits,
+            fraction_bits=facts.scale,
+            name=name,
+        )
+        shared.row_sum = 2.0**facts.row_bits
+        return shared
 
     def _open_masked_weights(self) -> None:
         """Fix the weights of products: their masked values are opened once, all in one round."""

@@ -6,16 +6,20 @@ party 0.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import multiprocessing
 import os
+import random
 import runpy
 import signal
 import socket
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -41,12 +45,13 @@ from holdfast.private.mpc.handshake import (
     meet,
 )
 from holdfast.private.mpc.store import Store, state_folder, store_path
-from holdfast.private.mpc.supply import Supply, live_supply, serve
+from holdfast.private.mpc.supply import LiveSupply, Supply, live_supply, serve
 from holdfast.private.mpc.transport import Channel, Network
 
 Main = Callable[[Any], Any]
 _FACTS = ("peer", "op", "round")
 _GRACE_S = 30.0  # for the others to notice that a party has died
+_END_S = 2.0  # for a process to end when it is asked to
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,50 @@ def load_script(path: Path) -> Main:
     return main
 
 
+def hashes(script: Path) -> tuple[str, dict[str, str]]:
+    """SHA-256 of a script, and of the modules that it imports anywhere, by name; not of installed ones."""
+    text = read_whole(script, "a Python script")
+    modules: dict[str, str] = {}
+    waiting = _imported(text, "")
+    while waiting:
+        name = waiting.pop()
+        source = None if name in modules else _own_source(name)
+        if source is not None:
+            content = source.read_bytes()
+            modules[name] = hashlib.sha256(content).hexdigest()
+            package = name if source.name == "__init__.py" else name.rpartition(".")[0]
+            waiting += _imported(content, package)
+    return hashlib.sha256(text).hexdigest(), modules
+
+
+def _imported(text: bytes, package: str) -> list[str]:
+    """Names that the import statements of a module could mean, modules or what is in them."""
+    names = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            outer = package.split(".")[: len(package.split(".")) - node.level + 1]
+            parts = [*(outer if node.level else []), *([node.module] if node.module else [])]
+            base = ".".join(parts)
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return names
+
+
+def _own_source(name: str) -> Path | None:
+    """The file of a module that is not of Python, of an installed package or of this one."""
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, AttributeError, ValueError):
+        return None
+    if found is None or not found.origin or not found.origin.endswith(".py"):
+        return None
+    path = Path(found.origin).resolve()
+    installed = {Path(each).resolve() for each in sysconfig.get_paths().values()}
+    known = {*installed, Path(__file__).resolve().parents[2]}
+    return None if known & set(path.parents) else path
+
+
 def run_party(
     session: Session,
     rank: int,
@@ -143,7 +192,14 @@ def run_party(
             raise
         agreement = dataclasses.replace(agreement, store=preprocessed.identity)
     position = preprocessed.position if preprocessed else 0
-    links, facts = meet(meeting, agreement, {"position": position})
+    try:
+        links, facts = meet(meeting, agreement, {"position": position})
+    except HoldfastError as error:
+        if session.dealer is not None and store is None:  # which would wait for this party
+            refused = dataclasses.replace(_agreement(session), store=f"refused ({error.code})")
+            with contextlib.suppress(HoldfastError), meeting.connect(DEALER) as link:
+                compare(link, DEALER, refused, {"rank": rank})
+        raise
     channel = Channel(rank, links, timeout_s=session.timeout, network=network)
     try:
         supply = _supply(session, rank, channel, meeting, agreement, preprocessed, facts)
@@ -152,6 +208,8 @@ def run_party(
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for the result
             result = plain(main(party))
         seconds = time.perf_counter() - start
+        if isinstance(supply, LiveSupply):
+            supply.finish()
     except BaseException as error:
         # The text of an error may quote private values: the others learn its kind only.
         code = error.code if isinstance(error, HoldfastError) else type(error).__name__
@@ -183,9 +241,12 @@ def run_dealer(session: Session, listener: socket.socket | None = None) -> tuple
     meeting = Meeting(session, DEALER, listener)
     links = meeting.accept_all(set(range(len(session.party))))
     agreement = _agreement(session)
-    for rank, link in links.items():
-        compare(link, rank, agreement, {"rank": DEALER})
-    return serve(links)
+    with contextlib.ExitStack() as stack:  # parties must not wait for a dealer that has failed
+        for link in links.values():
+            stack.enter_context(link)
+        for rank, link in links.items():
+            compare(link, rank, agreement, {"rank": DEALER})
+        return serve(links, 2 * session.timeout)
 
 
 def run_local(
@@ -261,6 +322,7 @@ def run_local(
 def _process(session: Session, rank: int, listener: socket.socket, **settings: Any) -> None:
     """The body of a party's or dealer's process; leaves its result or error in a file."""
     try:
+        _seed_generators()
         if rank == DEALER:
             run_dealer(session, listener)
             content: dict[str, Any] = {}
@@ -278,6 +340,16 @@ def _process(session: Session, rank: int, listener: socket.socket, **settings: A
     write_whole(_report(session.folder, rank), json.dumps(content).encode())
     if "error" in content:
         sys.exit(2)
+
+
+def _seed_generators() -> None:
+    """Parties that are forks of one process must not share its generators, as machines do not."""
+    import numpy as np
+    import torch
+
+    torch.seed()
+    np.random.seed()  # noqa: NPY002 - scripts may use the old generator
+    random.seed()
 
 
 def _report(folder: Path, rank: int) -> Path:
@@ -299,6 +371,8 @@ def _wait_for(processes: Sequence[Any]) -> None:
         for each in processes:
             each.terminate()
         for each in processes:
+            each.join(_END_S)
+            each.kill()  # what was stopped by a signal does not see SIGTERM
             each.join()
 
 
@@ -360,14 +434,13 @@ def _supply(
         )
     link = meeting.connect(DEALER)
     compare(link, DEALER, _agreement(session), {"rank": rank})
-    return live_supply(link, rank, channel.parties, channel.ledger)
+    return live_supply(link, rank, channel.parties, channel)
 
 
 def _agreement(session: Session, script: Path | None = None) -> Agreement:
     """What the members agree on; the dealer does not need the script."""
-    text = None if script is None else read_whole(script, "a Python script")
-    digest = "" if text is None else hashlib.sha256(text).hexdigest()
-    return Agreement(session.session, len(session.party), digest, session.protocol)
+    digest, modules = ("", {}) if script is None else hashes(script)
+    return Agreement(session.session, len(session.party), digest, session.protocol, modules)
 
 
 def _name(rank: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def with_height(weight: Any) -> Any:
         return weight.unsqueeze(2)
     if not hasattr(weight, "fixed_height"):
         weight.fixed_height = weight.unsqueeze(2).fix()
+        weight.fixed_height.row_sum = weight.row_sum
     return weight.fixed_height
 
 
@@ -150,25 +152,25 @@ def _subtract(x: Any, y: Any, *, alpha: float = 1) -> Any:
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
-    """A choice by a public or a secret condition; infinities become the largest useful number."""
+    """A choice by a public or a secret condition; minus infinity stays below everything else."""
     if isinstance(condition, SharedTensor):
-        return functions.where(condition, _finite(x), _finite(y))
-    chosen = condition.to(torch.int64)
-    x, y = _finite(x), _finite(y)
+        return functions.where(condition, x, y)
     if not isinstance(x, SharedTensor) and not isinstance(y, SharedTensor):
         return torch.where(condition, torch.as_tensor(x), torch.as_tensor(y))
-    return _times(x, chosen) + _times(y, 1 - chosen)
+    if isinstance(x, SharedTensor) and isinstance(y, SharedTensor):
+        return _chosen(x, condition) + _chosen(y, ~condition)
+    secret, public, taken = (x, y, condition) if isinstance(x, SharedTensor) else (y, x, ~condition)
+    public = torch.as_tensor(public, dtype=torch.float64)
+    masks = torch.isneginf(public)
+    numbers = torch.where(taken | masks, 0.0, public)
+    chosen = _chosen(secret, taken) + numbers
+    if not bool(masks.any()):
+        return chosen
+    return chosen + torch.where(taken, 0.0, torch.where(masks, -math.inf, 0.0))
 
 
-def _times(x: Any, bits: Tensor) -> Any:
-    return x * bits if isinstance(x, SharedTensor) else torch.as_tensor(x) * bits
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, SharedTensor):
-        return value
-    # Masked scores of an attention: e^-1024 is 0 at any precision.
-    return torch.as_tensor(value).clamp(-1024.0, 1024.0)
+def _chosen(x: SharedTensor, taken: Tensor) -> SharedTensor:
+    return x * taken.to(torch.int64)
 
 
 def _leaky_relu(x: SharedTensor, slope: float = 0.01) -> SharedTensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.private.mpc import randomness, ring
+from holdfast.private.mpc.bounds import DEFAULT, DEFAULT_INTEGER, MOST_BITS, Bound
 from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.rounds import Result, Rounds
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.private.mpc.tensor import SharedTensor
 
 _DIMENSIONS = 8
-_HEADER = struct.Struct(f"<{2 + _DIMENSIONS}q")  # scale, dimensions, sizes
+_HEADER = struct.Struct(f"<q2d{1 + _DIMENSIONS}q")  # scale, lowest, highest, dimensions, sizes
 
 
 class Party:
@@ -34,7 +36,6 @@ class Party:
         fraction_bits: fractional bits of encoded numbers, 8 to 26.
         comparison: ``tree`` (3 rounds, few bytes of preprocessing), or ``dcf`` (2 parties, 1 round,
             large keys).
-        debug: ``ranges`` opens operands to all parties and checks domains; only in ``insecure-local``.
     """
 
     def __init__(
@@ -45,13 +46,11 @@ class Party:
         mode: Literal["dealer", "replicated3", "insecure-local"] = "dealer",
         fraction_bits: int = 16,
         comparison: Literal["tree", "dcf"] = "tree",
-        debug: Literal["ranges"] | None = None,
     ) -> None:
         for name, value, choices in (
             ("mode", mode, ("dealer", "replicated3", "insecure-local")),
             ("comparison", comparison, ("tree", "dcf")),
             ("fraction_bits", fraction_bits, range(8, 27)),
-            ("debug", debug, (None, "ranges")),
         ):
             if value not in choices:
                 raise invalid(name, value, f"one of {list(choices)}")
@@ -59,17 +58,19 @@ class Party:
             raise invalid("parties", channel.parties, "3 parties in mode replicated3")
         if comparison == "dcf" and channel.parties != 2 and mode != "replicated3":
             raise invalid("comparison", comparison, "tree, or dcf with 2 parties or replicated3")
-        if debug and mode != "insecure-local":
-            raise invalid("debug", debug, "mode insecure-local: it opens every operand")
-        self.channel, self.mode, self.debug = channel, mode, debug
+        self.channel, self.mode = channel, mode
         self.fraction_bits, self.comparison = fraction_bits, comparison
         self.rank: int = channel.rank
         self.parties: int = channel.parties
         with channel.scope("setup"):
-            seeds = randomness.agree(channel)
+            seeds, self.session_id = randomness.agree(channel)
+        self.checkpoints = 0
+        """Checkpoints saved so far: the next one's number is the same at all parties."""
+        self._process = randomness.OneProcess()
         self.streams = randomness.PairwiseStreams(self.rank, seeds)
         self.group: tuple[int, ...] | None = None  # who opens masked values: None is everybody
         self.supply = supply
+        self._outside: list[tuple[str, str, np.ndarray]] = []  # operation, domain, bits "inside"
         if mode == "replicated3":
             from holdfast.private.mpc.replicated import HelperSupply
 
@@ -83,6 +84,7 @@ class Party:
 
     def take(self, kind: str, **parameters: Any) -> Item:
         """This party's part of the next preprocessing item."""
+        self._process.check()
         return self.supply.take(kind, **parameters)  # type: ignore[no-any-return]
 
     def run(self, protocol: Rounds[Result]) -> Result:
@@ -111,6 +113,8 @@ class Party:
         owner: int,
         shape: Collection[int] | None = None,
         integer: bool = False,
+        bound: float | Sequence[float] | None = None,
+        fraction_bits: int | None = None,
         reveal_to: Collection[int] | None = None,
         name: str = "input",
     ) -> SharedTensor:
@@ -122,64 +126,154 @@ class Party:
             owner: rank of the party that knows them.
             shape: their shape, where all parties know it: saves the message that tells it.
             integer: with `shape`, whether they are integers.
+            bound: largest magnitude, or (lowest, highest), which all parties learn; by default below 1,024,
+                integers below 2^31. The owner's counts, but with `shape`, where all declare the same.
+            fraction_bits: of these numbers, where all declare the same; by default the party's, more for
+                small bounds, fewer for large ones.
             reveal_to: ranks to which they, and whatever is computed from them, may be revealed
                 (default: all).
             name: what error messages call them.
 
         Raises:
-            InputError: ``not-finite`` or ``overflow`` at the owner; ``out-of-range`` for an unknown rank.
+            InputError: ``not-finite``, or ``overflow`` for values outside the bound, at the owner;
+                ``out-of-range`` for an unknown rank.
         """
         from holdfast.private.mpc.tensor import SharedTensor
 
         if owner not in range(self.parties):
             raise invalid("owner", owner, f"a rank from 0 to {self.parties - 1}")
-        value, scale = None, 0 if integer else self.fraction_bits
+        value, tensor = None, None
         if self.rank == owner:
             if values is None:
                 raise invalid(name, None, f"values at party {owner}, which owns them")
             tensor = torch.as_tensor(values)
-            scale = self.fraction_bits if tensor.is_floating_point() else 0
-            if shape is not None and integer != (scale == 0):
-                scale = self.fraction_bits * (not integer)
-                tensor = tensor.to(torch.int64 if integer else torch.float64)
-            value = ring.encode(tensor, scale, name)
-            if shape is not None and tuple(value.shape) != tuple(shape):
-                raise invalid(name, f"shape {tuple(value.shape)}", f"shape {tuple(shape)}")
-        if value is not None and value.ndim > _DIMENSIONS:
-            raise invalid(name, f"{value.ndim} dimensions", f"at most {_DIMENSIONS}")
+            if shape is None:
+                integer = not tensor.is_floating_point()
+            tensor = tensor.to(torch.int64 if integer else torch.float64)
+            if shape is not None and tuple(tensor.shape) != tuple(shape):
+                raise invalid(name, f"shape {tuple(tensor.shape)}", f"shape {tuple(shape)}")
+            if tensor.ndim > _DIMENSIONS:
+                raise invalid(name, f"{tensor.ndim} dimensions", f"at most {_DIMENSIONS}")
         with self.channel.scope("secret"):
-            size = tuple(shape) if shape is not None else self._announce(owner, value, scale)
-        if shape is None and self.rank != owner:
-            scale, *size = size  # type: ignore[misc]
+            if shape is None:
+                facts = self._announce(owner, tensor, self._declared(bound, integer, fraction_bits))
+            else:
+                declared, scale = self._declared(bound, integer, fraction_bits)
+                facts = (scale, declared.low, declared.high, *shape)
+        scale, low, high, *size = facts
+        self.agree("secret", facts)
+        if tensor is not None:
+            value = ring.encode(tensor, scale, name)
+            ring.check_within(tensor, low, high, name)
         if self.mode == "replicated3":
             from holdfast.private.mpc.replicated import share_in_pair
 
             share = share_in_pair(self, owner, tuple(size), value)
         else:
             share = self.streams.share(owner, tuple(size), value)
-        return SharedTensor(self, share, scale, _policy(reveal_to, self.parties))
+        allowed = _policy(reveal_to, self.parties)
+        return SharedTensor(
+            self, share, scale, allowed, bound=Bound(low, high), keep=scale, name=name
+        )
 
-    def _announce(self, owner: int, value: Tensor | None, scale: int) -> tuple[int, ...]:
-        """Tell the other parties the scale and shape of an input; they get (scale, *shape)."""
-        if value is None:
-            words = _HEADER.unpack(self.channel.receive(owner, _HEADER.size))
-            return (words[0], *words[2 : 2 + words[1]])
-        header = _HEADER.pack(scale, value.ndim, *value.shape, *[0] * (_DIMENSIONS - value.ndim))
+    def _declared(
+        self, bound: float | Sequence[float] | None, integer: bool, fraction_bits: int | None
+    ) -> tuple[Bound, int]:
+        """The bound of an input and its fractional bits: more for small bounds, fewer for large ones."""
+        if bound is None:
+            bound = DEFAULT_INTEGER if integer else DEFAULT
+        declared = Bound.of(bound)
+        if not (declared.low <= declared.high and declared.magnitude < math.inf):
+            raise invalid("bound", bound, "a magnitude, or (lowest, highest), of finite numbers")
+        if integer:
+            return declared, 0
+        if fraction_bits is None:
+            finer = max(0, math.floor(-declared.bits))
+            fraction_bits = max(self.fraction_bits, min(self.fraction_bits + finer, MOST_BITS))
+        return declared, min(fraction_bits, declared.room)
+
+    def _announce(
+        self, owner: int, tensor: Tensor | None, declared: tuple[Bound, int]
+    ) -> tuple[Any, ...]:
+        """Tell the other parties what is public of an input: scale, lowest, highest, sizes."""
+        if tensor is None:
+            scale, low, high, ndim, *sizes = _HEADER.unpack(
+                self.channel.receive(owner, _HEADER.size)
+            )
+            return (scale, low, high, *sizes[:ndim])
+        bound, scale = declared
+        padding = [0] * (_DIMENSIONS - tensor.ndim)
+        facts = (scale, bound.low, bound.high)
+        header = _HEADER.pack(*facts, tensor.ndim, *tensor.shape, *padding)
         for peer in range(self.parties):
             if peer != self.rank:
                 self.channel.send(peer, header)
-        return tuple(value.shape)
+        return (*facts, *tensor.shape)
+
+    def broadcast(self, data: bytes, owner: int) -> bytes:
+        """What the owner says, at all parties; `data` has as many bytes at each."""
+        if self.channel.imagined:
+            self.channel.exchange(data)
+            return data
+        return bytes(self.channel.exchange(data)[owner])
 
     def public(self, values: Any, scale: int | None = None) -> SharedTensor:
-        """A value that all parties know, as a shared tensor."""
+        """A value that all parties know, as a shared tensor; it must be the same at all of them."""
         from holdfast.private.mpc.tensor import SharedTensor
 
         tensor = torch.as_tensor(values)
+        bound = Bound.around(tensor)
         if scale is None:
-            scale = self.fraction_bits if tensor.is_floating_point() else 0
+            scale = 0
+            if tensor.is_floating_point() and math.isfinite(bound.magnitude):
+                scale = min(self.fraction_bits, bound.room)
         encoded = ring.encode(tensor, scale)
+        self.agree(encoded.numpy().tobytes(), scale)
+        bound = bound.widened(2.0**-scale if scale else 0.0)
         share = encoded if self.lead else torch.zeros_like(encoded)
-        return SharedTensor(self, share, scale, None)
+        return SharedTensor(self, share, scale, bound=bound, name="a public value")
+
+    # --- What all parties must see the same ------------------------------------------------------
+
+    def agree(self, *facts: Any) -> None:
+        """Take public facts into the running hash of the session, which every message carries.
+
+        Parties whose public operands differ are found out at the next message, before anything is opened.
+        """
+        self.channel.note(*facts)
+
+    def require(self, inside: np.ndarray, domain: str) -> None:
+        """Bits, shared by XOR, that must be 1: they are checked before anything is revealed next.
+
+        Args:
+            inside: whether each value is in the domain of the operation that runs now.
+            domain: the domain, for the message.
+        """
+        if inside.size:
+            outside = inside ^ np.uint8(self.lead)
+            self._outside.append((self.channel.path(), domain, outside.reshape(-1)))
+
+    def settle(self) -> None:
+        """Open how many values were outside the domains since the last call.
+
+        Raises:
+            RangeError: if there were any; nothing else is opened.
+        """
+        pending, self._outside = self._outside, []
+        if not pending:
+            return
+        from holdfast.private.mpc import arithmetic, comparison
+
+        with self.channel.scope("domains"):
+            bits = np.concatenate([bits for *_, bits in pending])
+            ones = self.run(comparison.to_arithmetic(self, bits))
+            parts = ones.split([len(bits) for *_, bits in pending])
+            counts = self.run(arithmetic.opened(torch.stack([part.sum() for part in parts])))
+        if self.channel.imagined:
+            return
+        for (path, domain, bits), count in zip(pending, counts.tolist(), strict=True):
+            if count:
+                raise ring.RangeError(path, f"{count} of {bits.size} values outside", domain)
 
 
 def _policy(reveal_to: Collection[int] | None, parties: int) -> frozenset[int] | None:

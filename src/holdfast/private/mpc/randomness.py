@@ -6,6 +6,8 @@ index * 2^64, so streams never overlap and any of them can be made again from (s
 
 from __future__ import annotations
 
+import hashlib
+import os
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
+
+from holdfast.errors import InputError
 
 SEED_BYTES = 16
 
@@ -35,8 +39,10 @@ def uniform(seed: bytes, index: int, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(stream(seed, index, 8 * count).view(np.int64)).reshape(shape)
 
 
-def agree(channel: Any) -> list[bytes]:
-    """A seed shared with each peer, by rank (empty at this party's own place): X25519 and HKDF, one round.
+def agree(channel: Any) -> tuple[list[bytes], bytes]:
+    """A seed shared with each peer, by rank, and the identity of the session: X25519 and HKDF, one round.
+
+    The seed at this party's own place is empty. The identity is public, and the same at all parties.
 
     The channel must be authenticated: TLS with pinned certificates is.
     """
@@ -50,7 +56,30 @@ def agree(channel: Any) -> list[bytes]:
             salt = b"".join(sorted((public, key)))
             info = b"holdfast mpc pairwise seed"
             seeds[peer] = HKDF(hashes.SHA256(), SEED_BYTES, salt, info).derive(secret)
-    return seeds
+    return seeds, hashlib.sha256(b"".join(keys)).digest()
+
+
+class OneProcess:
+    """Refuses to draw in a fork of the process that made it: both would use the same masks."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def check(self) -> None:
+        """Raise in another process.
+
+        Raises:
+            InputError: ``conflict``.
+        """
+        if os.getpid() != self._process:
+            raise InputError(
+                "a fork of a party's process cannot compute on its shares",
+                code="conflict",
+                place="party",
+                found=f"process {os.getpid()}",
+                expected=f"process {self._process}, whose masks would be used twice",
+                remedy="fork before the party starts, or compute in one process",
+            )
 
 
 class PairwiseStreams:
@@ -63,6 +92,7 @@ class PairwiseStreams:
         self.rank, self.parties = rank, len(seeds)
         self._seeds = seeds
         self._index = 0
+        self._process = OneProcess()
 
     def share(self, owner: int, shape: tuple[int, ...], value: Tensor | None) -> Tensor:
         """This party's share of a value that its owner knows, without communication."""
@@ -96,5 +126,6 @@ class PairwiseStreams:
         return uniform(self._seeds[peer], index, shape)
 
     def _next(self) -> int:
+        self._process.check()
         self._index += 1
         return self._index

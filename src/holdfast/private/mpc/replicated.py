@@ -1,10 +1,11 @@
-"""Three parties without a dealer, at most one of them curious: replicated secret sharing.
+"""Two parties with a helper (mode ``replicated3``): three parties, at most one of them curious, no dealer.
 
-A value x = x0 + x1 + x2 is replicated: party 0 holds (x0, x1), party 1 (x1, x2), party 2 (x2, x0)
-(Araki et al., CCS 2016). Here x0 and x2 are streams that party 2 shares with party 0 and with party 1,
-so x1 is what a Beaver opening shows to parties 0 and 1, x0 + x2 is its mask, and the product's part
-that party 2 computes is the triple's correction. Hence party 2 deals for the other two: it knows their
-masks and sees no opening.
+The shares are those of replicated secret sharing (Araki et al., CCS 2016): x = x0 + x1 + x2, party 0 holds
+(x0, x1), party 1 (x1, x2), party 2 (x2, x0). Here x0 and x2 are streams that party 2 shares with party 0
+and with party 1, so x1 is what a Beaver opening shows to parties 0 and 1, x0 + x2 is its mask, and the
+product's part that party 2 computes is the triple's correction. Hence party 2 deals for the other two: it
+knows their masks and sees no opening. A product sends 16, 16 and 8 bytes; the published protocol sends 24
+together.
 """
 
 from __future__ import annotations

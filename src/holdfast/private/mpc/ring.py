@@ -23,23 +23,30 @@ LIMIT_BITS = 62
 
 
 class RangeError(HoldfastError):
-    """A value outside the domain of an operation, found by ``debug="ranges"``.
+    """Values that could leave, or have left, the range in which an operation is right.
 
     Args:
-        op: the operation.
-        found: the smallest and largest value.
-        expected: the domain.
+        op: the operation, with its module and its tensor.
+        found: what is known of the values.
+        expected: the range.
+        remedy: what to do.
     """
 
     exit_code = 2
     code = "out-of-range"
 
-    def __init__(self, op: str, found: str, expected: str) -> None:
+    def __init__(self, op: str, found: str, expected: str, remedy: str = "") -> None:
         self.op, self.found, self.expected = op, found, expected
         super().__init__(
-            f"{op}: value outside its domain\n  found: {found}\n  expected: {expected}\n"
-            "  remedy: scale the inputs, or use fewer fractional bits"
+            f"{op}: values may leave the range of the operation\n  found: {found}\n"
+            f"  expected: {expected}\n  remedy: {remedy or REMEDY}"
         )
+
+
+REMEDY = (
+    "declare how large the values are, with bound= where they are shared or x.within(bound); "
+    "or scale the inputs"
+)
 
 
 def invalid(
@@ -73,6 +80,24 @@ def encode(values: Any, bits: int, name: str = "input") -> Tensor:
     return torch.round(real * 2.0**bits).to(torch.int64)
 
 
+def check_within(values: Tensor, low: float, high: float, name: str) -> None:
+    """Refuse values outside the bound that is declared for them.
+
+    Raises:
+        InputError: ``overflow``, with the index of the first such value.
+    """
+    outside = (values < low) | (values > high)
+    if bool(outside.any()):
+        _refuse(
+            values,
+            outside,
+            "overflow",
+            name,
+            f"{low:g} to {high:g}",
+            "declare how large the values are: bound= where they are shared, the same at every party",
+        )
+
+
 def decode(encoded: Tensor, bits: int) -> Tensor:
     """Real numbers (float64) that integers represent; integers stay integers where `bits` is 0."""
     return encoded if bits == 0 else encoded.to(torch.float64) / 2.0**bits
@@ -85,7 +110,9 @@ def _check(values: Tensor, magnitude: Tensor, bits: int, name: str) -> None:
         _refuse(values, too_large, "overflow", name, expected)
 
 
-def _refuse(values: Tensor, bad: Tensor, code: str, name: str, expected: str) -> None:
+def _refuse(
+    values: Tensor, bad: Tensor, code: str, name: str, expected: str, remedy: str | None = None
+) -> None:
     index = [int(place) for place in torch.nonzero(bad)[0]] if bad.ndim else []
     raise InputError(
         "the value cannot be represented",
@@ -93,6 +120,7 @@ def _refuse(values: Tensor, bad: Tensor, code: str, name: str, expected: str) ->
         place=f"{name}{index}",
         found=str(values[tuple(index)].item()),
         expected=expected,
+        remedy=remedy,
     )
 
 

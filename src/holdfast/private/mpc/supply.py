@@ -9,18 +9,20 @@ corrections that everybody needs.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.private.mpc import dealing
 from holdfast.private.mpc.accounting import Ledger
 from holdfast.private.mpc.handshake import DEALER, receive_exactly, receive_message, send_message
-from holdfast.private.mpc.transport import PeerError
+from holdfast.private.mpc.transport import LARGEST, Channel, PeerError
 
 SEED_BYTES = 16
 
@@ -118,8 +120,19 @@ def dry_supply(rank: int, parties: int, ledger: Ledger) -> Supply:
 # --- A dealer that is online ---------------------------------------------------------------------
 
 
-def live_supply(connection: socket.socket, rank: int, parties: int, ledger: Ledger) -> Supply:
-    """Items from a dealer that answers while the parties compute.
+class LiveSupply(Supply):
+    """Items from a dealer that answers while the parties compute."""
+
+    connection: socket.socket
+
+    def finish(self) -> None:
+        """Tell the dealer that this party has what it needs; without it, the dealer fails."""
+        send_message(self.connection, {"done": len(self.items)})
+        self.connection.close()
+
+
+def live_supply(connection: socket.socket, rank: int, parties: int, channel: Channel) -> LiveSupply:
+    """Items from a dealer that is online; its messages are delayed as the channel's are.
 
     Raises:
         PeerError: if the dealer hangs up.
@@ -130,43 +143,51 @@ def live_supply(connection: socket.socket, rank: int, parties: int, ledger: Ledg
             "the dealer is silent" if isinstance(failure, TimeoutError) else "the dealer has gone"
         )
         code = "peer-timeout" if isinstance(failure, TimeoutError) else "peer-lost"
-        return PeerError(
-            problem, code=code, peer=DEALER, op=ledger.path, round=ledger.total().rounds
-        )
+        return PeerError(problem, code=code, peer=DEALER, op=channel.path(), round=channel.round)
 
     def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
         try:
             if rank == parties - 1:  # it asks for all; the dealer answers whoever needs the item
-                send_message(connection, {"index": index, "kind": kind, "parameters": parameters})
+                place = {"op": channel.path(), "round": channel.round}
+                asked = {"index": index, "kind": kind, "parameters": parameters, **place}
+                channel.delay(len(json.dumps(asked)))
+                send_message(connection, asked)
             answer = receive_message(connection)
-            if answer["index"] != index:
+            size = dealing.correction_bytes(kind, parameters)
+            if (answer["index"], answer["bytes"]) != (index, size):
                 raise SupplyError(
                     f"the dealer sent item {answer['index']}, expected item {index}",
                     code="store-replayed",
-                    op=ledger.path,
-                    round=ledger.total().rounds,
+                    op=channel.path(),
+                    round=channel.round,
                 )
-            return bytes(receive_exactly(connection, int(answer["bytes"])))
+            corrections = bytes(receive_exactly(connection, size))
         except (OSError, EOFError, ValueError, KeyError) as failure:
             raise error(failure) from failure
+        channel.delay(size)
+        return corrections
 
     try:
         seed = bytes.fromhex(receive_message(connection)["seed"])
     except (OSError, EOFError, ValueError, KeyError) as failure:
         raise error(failure) from failure
-    return Supply(seed, rank, parties, source, ledger)
+    supply = LiveSupply(seed, rank, parties, source, channel.ledger)
+    supply.connection = connection
+    return supply
 
 
-def serve(connections: Mapping[int, socket.socket]) -> tuple[int, int]:
-    """Deal for one session: a fresh seed to every party, then corrections to the last, until it hangs up.
+def serve(connections: Mapping[int, socket.socket], timeout_s: float) -> tuple[int, int]:
+    """Deal for one session: a seed to every party, then corrections, until all say that they are done.
 
     Args:
         connections: to every party, by rank.
+        timeout_s: longest silence of the last party. Parties do not wait longer for each other.
 
     Returns:
         The number of items and the bytes of corrections.
 
     Raises:
+        PeerError: if a party goes without a word, or is silent.
         SupplyError: if an item is asked for twice.
         InputError: if an item is not one that can be dealt.
     """
@@ -174,26 +195,66 @@ def serve(connections: Mapping[int, socket.socket]) -> tuple[int, int]:
     seeds = [os.urandom(SEED_BYTES) for _ in range(parties)]
     for rank, connection in connections.items():
         send_message(connection, {"seed": seeds[rank].hex()})
-    last = connections[parties - 1]
-    last.settimeout(None)  # a long computation between two items is no fault
-    served = sent = 0
-    with suppress(OSError, EOFError):
-        while True:
-            request = receive_message(last)
-            index, kind, parameters = checked_item(request)
-            if index != served:
-                raise SupplyError(
-                    f"the last party asked for item {index} after item {served - 1}",
-                    code="store-replayed",
-                    op=kind,
-                )
-            corrections = dealing.deal(kind, parameters, seeds, index)
-            for rank, connection in connections.items():
-                if needs_corrections(kind, rank, parties):
+    working, served, sent = set(connections), 0, 0
+    place: dict[str, Any] = {"op": "start", "round": 0}
+
+    def lost(rank: int, problem: str, code: str = "peer-lost") -> PeerError:
+        return PeerError(problem, code=code, peer=rank, **place)
+
+    while working:
+        rank = _first_to_speak({each: connections[each] for each in working}, timeout_s)
+        if rank is None:
+            raise lost(max(working), f"silent for {timeout_s:g} s", "peer-timeout")
+        try:
+            request = receive_message(connections[rank])
+        except (OSError, EOFError, ValueError) as error:
+            problem = "closed the connection, or sent something else"
+            raise lost(rank, problem) from error
+        if "done" in request:
+            working.discard(rank)
+            continue
+        place |= {"op": str(request.get("op"))[:200], "round": request.get("round")}
+        index, kind, parameters = checked_item(request)
+        if index != served or rank != parties - 1:
+            raise SupplyError(
+                f"party {rank} asked for item {index} after item {served - 1}",
+                code="store-replayed",
+                **place,
+            )
+        corrections = _dealt(kind, parameters, seeds, index)
+        for receiver, connection in connections.items():
+            if needs_corrections(kind, receiver, parties):
+                try:
                     send_message(connection, {"index": index, "bytes": len(corrections)})
                     connection.sendall(corrections)
-            served, sent = served + 1, sent + len(corrections)
+                except OSError as error:
+                    raise lost(receiver, "closed the connection") from error
+        served, sent = served + 1, sent + len(corrections)
     return served, sent
+
+
+def _first_to_speak(connections: Mapping[int, socket.socket], timeout_s: float) -> int | None:
+    """A party from which something can be read, or that has gone; None after the timeout."""
+    poll = select.poll()
+    ranks = {}
+    for rank, connection in connections.items():
+        if isinstance(connection, ssl.SSLSocket) and connection.pending():
+            return rank
+        poll.register(connection, select.POLLIN)
+        ranks[connection.fileno()] = rank
+    ready = poll.poll(1000 * timeout_s)
+    return ranks[ready[0][0]] if ready else None
+
+
+def _dealt(kind: str, parameters: dict[str, Any], seeds: list[bytes], index: int) -> bytes:
+    """The corrections of an item, unless it is not one, or of more bytes than a message may have."""
+    try:
+        if dealing.correction_bytes(kind, parameters) < LARGEST:
+            return dealing.deal(kind, parameters, seeds, index)
+    except (KeyError, TypeError, ValueError, IndexError):
+        pass
+    found = repr((kind, parameters))[:80]
+    raise InputError("not a preprocessing item", code="invalid-value", found=found)
 
 
 def checked_item(request: Mapping[str, Any]) -> tuple[int, str, dict[str, Any]]:

@@ -6,7 +6,7 @@ makes the unit vector of x; its product with a public table is the entry of x. O
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,12 +118,18 @@ class Normalized:
     """m with `MANTISSA_BITS` fractional bits; 0 where x is below the range."""
     exponent: Tensor
     """``[..., n]``: one-hot vector of e over the exponents of the range; -1 in it marks a negative x."""
+    nonzero: np.ndarray
+    """Bits, shared by XOR: whether the magnitude of x reaches the range."""
+    ends: np.ndarray
+    """``[..., ends]``: bits of x >= end, for other thresholds."""
 
 
 MANTISSA_BITS = 24
 
 
-def normalize(party: Party, x: Tensor, first: int, last: int, signed: bool) -> Rounds[Normalized]:
+def normalize(
+    party: Party, x: Tensor, first: int, last: int, signed: bool, ends: Sequence[int] = ()
+) -> Rounds[Normalized]:
     """Write integers from 2^first to 2^(last + 1) as a mantissa and a one-hot exponent: 5 rounds.
 
     Args:
@@ -132,12 +138,14 @@ def normalize(party: Party, x: Tensor, first: int, last: int, signed: bool) -> R
         first: lowest exponent.
         last: highest exponent.
         signed: whether x may be negative; the mantissa is that of its magnitude.
+        ends: other thresholds to compare x with.
     """
     exponents = range(first, last + 1)
     thresholds = [1 << e for e in exponents]
     if signed:
         thresholds += [1 - (1 << e) for e in exponents]  # x >= 1 - 2^e is not (-x >= 2^e)
-    bits = yield from at_least(party, x, thresholds)
+    every = yield from at_least(party, x, [*thresholds, *ends])
+    bits = every[..., : len(thresholds)]
     n = len(exponents)
     if signed and party.lead:
         bits[..., n:] ^= 1
@@ -158,7 +166,8 @@ def normalize(party: Party, x: Tensor, first: int, last: int, signed: bool) -> R
         mantissa = yield from truncate(party, scaled, last - MANTISSA_BITS)
     elif last < MANTISSA_BITS:
         mantissa = scaled << (MANTISSA_BITS - last)
-    return Normalized(mantissa, exponent)
+    nonzero = bits[..., 0] ^ bits[..., n] if signed else bits[..., 0]
+    return Normalized(mantissa, exponent, nonzero, every[..., len(thresholds) :])
 
 
 def of_mantissa(

@@ -16,7 +16,10 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import InputError
-from holdfast.private.mpc import arithmetic, comparison, ring
+from holdfast.private.mpc import arithmetic, bounds, comparison, ring
+from holdfast.private.mpc.bounds import Bound
+from holdfast.private.mpc.products import public_product, shared_product
+from holdfast.private.mpc.ring import RangeError
 from holdfast.private.mpc.rounds import Rounds, opened_sum, parallel
 
 if TYPE_CHECKING:
@@ -36,19 +39,42 @@ class SharedTensor:
         share: int64 tensor; the shares of all parties add up to the encoded values modulo 2^64.
         scale: fractional bits; 0 for integers and bits.
         allowed: ranks to which it may be revealed; None: all.
+        bound: where its values are; by default below 1,024, integers below 2^31.
+        keep: fractional bits that it keeps when it is narrowed; the party's by default.
+        name: what messages call it.
+
+    Raises:
+        RangeError: if values of that bound do not fit into the ring.
     """
 
     __array_ufunc__ = None  # arrays on the left of an operator leave it to this class
 
     def __init__(
-        self, party: Party, share: Tensor, scale: int, allowed: frozenset[int] | None = None
+        self,
+        party: Party,
+        share: Tensor,
+        scale: int,
+        allowed: frozenset[int] | None = None,
+        *,
+        bound: Bound | None = None,
+        keep: int | None = None,
+        name: str = "",
     ) -> None:
         self.party, self.share, self.scale, self.allowed = party, share, scale, allowed
+        self.bound = bound or Bound.of(bounds.DEFAULT if scale else bounds.DEFAULT_INTEGER)
+        self.keep = party.fraction_bits if keep is None else keep
+        self.name = name
         self.requires_grad = False
         self.grad: SharedTensor | None = None
         self.sources: list[tuple[SharedTensor, Gradient]] = []
         """What it was computed from, with the map from its gradient to theirs: kept where one needs it."""
         self.fixed: dict[str, arithmetic.Fixed] | None = None
+        self.row_sum: float | None = None
+        """Bound of the sum of magnitudes that one output of a product takes of it; None: unknown."""
+        stored = self.bound.finite()
+        if not stored.fits(scale):
+            raise self.refused(stored, scale)
+        party.channel.ledger.note_margin(ring.LIMIT_BITS - stored.bits - scale)
 
     def __repr__(self) -> str:
         return f"SharedTensor(shape={tuple(self.shape)}, scale={self.scale})"
@@ -88,18 +114,48 @@ class SharedTensor:
 
     # --- Making results --------------------------------------------------------------------------
 
-    def like(self, share: Tensor, scale: int | None = None) -> SharedTensor:
-        """A tensor with another share, under the same policy."""
-        return SharedTensor(self.party, share, self.scale if scale is None else scale, self.allowed)
+    def like(
+        self,
+        share: Tensor,
+        scale: int | None = None,
+        bound: Bound | None = None,
+        keep: int | None = None,
+    ) -> SharedTensor:
+        """A tensor with another share, under the same policy; without a scale, of the same numbers."""
+        name = ""
+        if scale is None:
+            scale, name = self.scale, self.name
+            keep = self.keep if keep is None else keep
+        bound = self.bound if bound is None else bound
+        return SharedTensor(
+            self.party, share, scale, self.allowed, bound=bound, keep=keep, name=name
+        )
 
     def combined(
-        self, other: SharedTensor, share: Tensor, scale: int | None = None
+        self,
+        other: SharedTensor,
+        share: Tensor,
+        scale: int | None = None,
+        bound: Bound | None = None,
     ) -> SharedTensor:
         """A tensor computed from two: what may be revealed is what both allow."""
-        result = self.like(share, scale)
+        result = self.like(share, scale, bound)
         if other.allowed is not None:
             result.allowed = other.allowed if self.allowed is None else self.allowed & other.allowed
         return result
+
+    def refused(self, bound: Bound, scale: int, other: SharedTensor | None = None) -> RangeError:
+        """The error for a result that does not fit."""
+        names = " and ".join(
+            f"{each.name or 'a result'} {list(each.shape)} of {each.bound.low:g} to {each.bound.high:g}"
+            for each in (self, other)
+            if each is not None
+        )
+        expected = f"below 2^{ring.LIMIT_BITS - scale} at {scale} fractional bits"
+        if bound.magnitude == math.inf:
+            expected = "finite numbers; minus infinity is for softmax and max alone"
+        found = f"{bound.low:g} to {bound.high:g}, from {names}"
+        return RangeError(self.party.channel.path(), found, expected)
 
     def recorded(self, *sources: tuple[SharedTensor, Gradient]) -> SharedTensor:
         """This tensor, remembering how gradients reach what it was computed from."""
@@ -126,55 +182,112 @@ class SharedTensor:
             return self.party.run(protocol)
 
     def lift(self, value: Value) -> SharedTensor:
-        """A value of any kind as a shared tensor; numbers become public values."""
+        """A value of any kind as a shared tensor; numbers become public values.
+
+        Minus infinity becomes a number that, added to this tensor, is below all of its values.
+        """
         if isinstance(value, SharedTensor):
             if value.party is not self.party:
                 raise ring.invalid(
                     "operand", "a tensor of another party", "this party's", "conflict"
                 )
             return value
-        return self.party.public(value)
+        values = torch.as_tensor(value)
+        masks = torch.isneginf(values)
+        if not values.is_floating_point() or not bool(masks.any()):
+            return self.party.public(values)
+        bound = self.bound.finite()
+        rest = Bound.around(values[~masks])
+        below = rest.low - (bound.high - bound.low)
+        out = self.party.public(torch.where(masks, below - bounds.MASKED_BELOW, values))
+        out.bound = Bound(-math.inf, rest.high, out.bound.low)
+        return out
 
     # --- Fractional bits -------------------------------------------------------------------------
 
-    def narrow(self) -> Rounds[Tensor]:
-        """The share with at most the party's fractional bits."""
-        surplus = self.scale - self.party.fraction_bits
-        if surplus <= 0:
-            return self.share
-        return (yield from arithmetic.truncate(self.party, self.share, surplus))
+    def target(self, limit: int | None = None) -> int:
+        """The fractional bits that it is narrowed to."""
+        bits = min(self.scale, self.keep)
+        return bits if limit is None else min(bits, limit)
 
-    def narrowed(self) -> SharedTensor:
-        """The same values with at most the party's fractional bits: one round if there are more."""
-        bits = min(self.scale, self.party.fraction_bits)
+    def narrow(self, limit: int | None = None) -> Rounds[Tensor]:
+        """The share with the fractional bits that it keeps, and at most `limit`."""
+        return (
+            yield from arithmetic.truncate(self.party, self.share, self.scale - self.target(limit))
+        )
+
+    def narrowed(self, limit: int | None = None) -> SharedTensor:
+        """The same values with the fractional bits that it keeps: one round if there are more.
+
+        Raises:
+            RangeError: if `limit` leaves too few.
+        """
+        bits = self.target(limit)
         if bits == self.scale:
             return self
-        share = self.run("truncate", self.narrow())
-        self.share, self.scale = share, bits  # whoever holds this tensor gains from it
+        if bits < min(self.scale, self.keep, bounds.LEAST_BITS):
+            raise self.refused(self.bound, self.target())
+        share = self.run("truncate", self.narrow(limit))
+        bound = self.bound.widened(2.0**-bits)
+        if bits < self.target():
+            return self.like(share, bits, bound)
+        # Whoever holds this tensor gains from it.
+        self.share, self.scale, self.bound = share, bits, bound
         return self
 
-    def _aligned(self, other: SharedTensor) -> tuple[Tensor, Tensor, int]:
-        """Both shares with the fractional bits of the finer one."""
-        scale = max(self.scale, other.scale)
-        return self.share << (scale - self.scale), other.share << (scale - other.scale), scale
+    def with_room(self, bound: Bound) -> SharedTensor:
+        """The same values, narrowed as far as values of that bound need it."""
+        x = self if bound.fits(self.scale) else self.narrowed()
+        return x if bound.fits(x.scale) else x.narrowed(bound.room)
 
     def fractional(self) -> SharedTensor:
         """Integers as fixed-point numbers."""
-        if self.scale >= self.party.fraction_bits:
+        bits = min(self.party.fraction_bits, self.bound.finite().room)
+        if self.scale >= bits:
             return self
-        bits = self.party.fraction_bits
-        return self.like(self.share << (bits - self.scale), bits).recorded((self, lambda g: g))
+        share = self.share << (bits - self.scale)
+        return self.like(share, bits, keep=bits).recorded((self, lambda g: g))
 
-    # --- Linear operations: no communication -----------------------------------------------------
+    def argument(self) -> SharedTensor:
+        """As the argument of a function: fixed-point, with at most 26 fractional bits, and room for 2 x."""
+        x = self.fractional()
+        return x.narrowed(min(bounds.MOST_BITS, x.bound.finite().times(2.0).room))
+
+    def finite(self) -> SharedTensor:
+        """The numbers that are stored, where masks stand in for minus infinity."""
+        if self.bound.floor is None:
+            return self
+        return self.like(self.share, bound=self.bound.finite()).recorded((self, lambda g: g))
+
+    def within(self, bound: float | Sequence[float]) -> SharedTensor:
+        """The same values, declared to be within a bound; checked in secret: 3 rounds, 18 bytes.
+
+        Args:
+            bound: largest magnitude, or (lowest, highest).
+
+        Returns:
+            The tensor; before anything is revealed next, `RangeError` is raised if a value is outside.
+        """
+        return within_together([self], bound)[0]
+
+    # --- Linear operations: no communication, unless their sum needs room --------------------------
 
     def __add__(self, other: Value) -> SharedTensor:
         right = self.lift(other)
-        x, y, scale = self._aligned(right)
-        out = self.combined(right, x + y, scale)
+        bound = self.bound + right.bound
+        if right.bound.floor is not None:
+            bound = Bound(-math.inf, bound.high, self.bound.finite().low + right.bound.floor)
+        stored = bound.finite()
+        x, y = self, right
+        if not stored.fits(max(x.scale, y.scale)):
+            x, y = x.with_room(stored), y.with_room(stored)
+        scale = max(x.scale, y.scale)
+        share = (x.share << (scale - x.scale)) + (y.share << (scale - y.scale))
+        out = self.combined(right, share, scale, bound)
         return out.recorded((self, _summed_to(self.shape)), (right, _summed_to(right.shape)))
 
     def __neg__(self) -> SharedTensor:
-        return self.like(-self.share).recorded((self, lambda g: -g))
+        return self.like(-self.share, bound=-self.bound).recorded((self, lambda g: -g))
 
     def __sub__(self, other: Value) -> SharedTensor:
         return self + -self.lift(other)
@@ -187,7 +300,9 @@ class SharedTensor:
     def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> SharedTensor:
         """Sum over dimensions."""
         dims = _dims(dim, self.ndim)
-        out = self.like(self.share.sum(dim=dims, keepdim=keepdim) if dims else self.share)
+        bound = self.bound.times(math.prod(self.shape[axis] for axis in dims))
+        x = self.with_room(bound)
+        out = x.like(x.share.sum(dim=dims, keepdim=keepdim) if dims else x.share, bound=bound)
 
         def spread(g: SharedTensor) -> SharedTensor:
             for axis in () if keepdim else sorted(dims):
@@ -250,55 +365,60 @@ class SharedTensor:
         def scatter(g: SharedTensor) -> SharedTensor:
             share = torch.zeros(self.shape, dtype=torch.int64)
             share.index_put_(_indices(self.shape, index), g.share, accumulate=True)
-            return g.like(share)
+            return g.like(share, bound=g.bound.union(Bound(0.0, 0.0)))
 
         return self._view(lambda t: t[index], scatter)
 
     def pad(self, widths: Sequence[int], value: float = 0.0) -> SharedTensor:
         """Padded with a public value, widths as for `torch.nn.functional.pad`."""
+        self.party.agree(list(widths), value)
         encoded = int(ring.encode(value, self.scale)) if value and self.party.lead else 0
 
         def cut(g: SharedTensor) -> SharedTensor:
             return g.like(torch.nn.functional.pad(g.share, [-w for w in widths]))
 
-        return self._view(lambda t: torch.nn.functional.pad(t, list(widths), value=encoded), cut)
+        share = torch.nn.functional.pad(self.share, list(widths), value=encoded)
+        bound = self.bound.union(Bound(value, value))
+        return self.like(share, bound=bound).recorded((self, cut))
 
     # --- Products --------------------------------------------------------------------------------
 
     def product(
-        self, other: Value, op: str, options: arithmetic.Options = (), name: str | None = None
+        self,
+        other: Value,
+        op: str,
+        options: arithmetic.Options = (),
+        name: str | None = None,
+        bound: Bound | float | Sequence[float] | None = None,
     ) -> SharedTensor:
-        """A bilinear product (`ring.BILINEAR`); public operands cost nothing, shared ones one round."""
-        multiply = ring.bilinear(op, options)
-        if not isinstance(other, SharedTensor):
-            factor, bits = _public_factor(other, self.party.fraction_bits)
-            x = self.narrowed()
-            out = x.like(multiply(x.share, factor), x.scale + bits)
-            if not self.requires_grad:
-                return out
-            return out.recorded((self, gradients(op, self, other, options)[0]))
-        right = self.lift(other)
+        """A bilinear product (`ring.BILINEAR`); public operands cost nothing, shared ones one round.
 
-        def protocol() -> Rounds[Tensor]:
-            x, y = yield from parallel(self.narrow(), right.narrow())
-            fixed = None
-            if right.fixed is not None:
-                fixed = right.fixed.setdefault(op, arithmetic.Fixed())
-            return (yield from arithmetic.product(self.party, op, x, y, options, fixed))
+        Args:
+            other: right operand.
+            op: name of the product.
+            options: of it.
+            name: what costs and messages call it.
+            bound: of the result, where more is known than the bounds of the operands say; not checked.
 
-        bits = self.party.fraction_bits
-        scale = min(self.scale, bits) + min(right.scale, bits)
-        if self.party.debug:
-            _check_product(self, right, multiply, scale, name or op)
-        out = self.combined(right, self.run(name or op, protocol()), scale)
-        if not (self.requires_grad or right.requires_grad):
+        Raises:
+            RangeError: if the product can leave the ring, however it is computed.
+        """
+        if isinstance(other, SharedTensor):
+            right = self.lift(other)
+            declared = None if bound is None else Bound.of(bound)
+            out = shared_product(self, right, op, options, name or op, declared)
+            needed = self.requires_grad or right.requires_grad
+        else:
+            out = public_product(self, other, op, options, name=name or op)
+            right, needed = other, self.requires_grad
+        if not needed:
             return out
         to_left, to_right = gradients(op, self, right, options)
-        return out.recorded((self, to_left), (right, to_right))
+        if isinstance(other, SharedTensor):
+            return out.recorded((self, to_left), (other, to_right))
+        return out.recorded((self, to_left))
 
     def __mul__(self, other: Value) -> SharedTensor:
-        if isinstance(other, int) and not isinstance(other, bool):
-            return self._view(lambda t: t * other, lambda g: g * other)
         return self.product(other, "mul")
 
     __rmul__ = __mul__
@@ -309,24 +429,22 @@ class SharedTensor:
     matmul = __matmul__
 
     def __rmatmul__(self, other: Value) -> SharedTensor:
-        factor, bits = _public_factor(other, self.party.fraction_bits)
-        x = self.narrowed()
-        out = x.like(ring.matmul(factor, x.share), x.scale + bits)
+        out = public_product(self, other, "matmul", left=True)
         return out.recorded((self, lambda g: _turned(other) @ g))
 
     def square(self) -> SharedTensor:
         """x^2: one round, half the bytes of a product."""
+        bound = self.bound.product(self.bound).clipped(0.0, self.bound.magnitude**2)
+        bits = self.target()
+        if not bound.fits(2 * bits):
+            return self.product(self, "mul", name="square", bound=bound)
 
         def protocol() -> Rounds[Tensor]:
             x = yield from self.narrow()
             return (yield from arithmetic.square(self.party, x))
 
-        scale = 2 * min(self.scale, self.party.fraction_bits)
-        if self.party.debug:
-            _check_product(self, self, lambda x, y: x * y, scale, "square")
-        return self.like(self.run("square", protocol()), scale).recorded(
-            (self, lambda g: g * (self * 2))
-        )
+        out = self.like(self.run("square", protocol()), 2 * bits, bound)
+        return out.recorded((self, lambda g: g * (self * 2)))
 
     def __pow__(self, power: int) -> SharedTensor:
         if not isinstance(power, int) or power < 1:
@@ -340,28 +458,26 @@ class SharedTensor:
         if isinstance(other, SharedTensor):
             from holdfast.private.mpc.functions import reciprocal
 
-            return self * reciprocal(other, signed=True)
+            return self * reciprocal(other, signed=other.bound.low <= 0)
         return self * (1.0 / torch.as_tensor(other, dtype=torch.float64))
 
     def __rtruediv__(self, other: Value) -> SharedTensor:
         from holdfast.private.mpc.functions import reciprocal
 
-        return reciprocal(self, signed=True) * other
+        return reciprocal(self, signed=self.bound.low <= 0) * other
 
     # --- Comparisons: bits as integers 0 and 1 ---------------------------------------------------
 
     def _compared(self, other: Value, name: str, thresholds: tuple[int, ...]) -> SharedTensor:
         right = self.lift(other)
-        x, y, _ = self._aligned(right)
-        if self.party.debug:
-            _check_range(self - right, name, ring.LIMIT_BITS)
+        difference = self - right
 
         def protocol() -> Rounds[Tensor]:
-            bits = yield from comparison.at_least(self.party, x - y, thresholds)
+            bits = yield from comparison.at_least(self.party, difference.share, thresholds)
             one = bits[..., 0] if len(thresholds) == 1 else bits[..., 0] ^ bits[..., 1]
             return (yield from comparison.to_arithmetic(self.party, one))
 
-        return self.combined(right, self.run(name, protocol()), 0)
+        return self.combined(right, self.run(name, protocol()), 0, Bound(0.0, 1.0))
 
     def __ge__(self, other: Value) -> SharedTensor:
         return self._compared(other, "ge", (0,))
@@ -387,36 +503,34 @@ class SharedTensor:
 
     def relu(self) -> SharedTensor:
         """max(x, 0): 4 rounds, truncation included."""
-
-        def protocol() -> Rounds[tuple[Tensor, comparison.Bits]]:
-            surplus = max(0, self.scale - self.party.fraction_bits)
-            return (yield from comparison.relu(self.party, self.share, surplus))
-
-        if self.party.debug:
-            _check_range(self, "relu", ring.LIMIT_BITS)
-        share, bits = self.run("relu", protocol())
-        out = self.like(share, min(self.scale, self.party.fraction_bits))
-
-        return out.recorded((self, lambda g: chosen_by(bits, g)))
+        bits = self.target()
+        share, signs = self.run("relu", comparison.relu(self.party, self.share, self.scale - bits))
+        bound = self.bound.finite().clipped(0.0, math.inf).widened(2.0**-bits)
+        out = self.like(share, bits, bound, keep=bits)
+        return out.recorded((self, lambda g: chosen_by(signs, g)))
 
     def max(self, dim: int = -1, keepdim: bool = False) -> SharedTensor:
         """Largest value along a dimension."""
-        keys = self.share.movedim(dim, -1)
-        best = self._largest("max", keys[..., None])
-        out = self.like(best[..., 0]).recorded((self, no_gradient("max")))
+        x = self._comparable()
+        best = self._largest("max", x.share.movedim(dim, -1)[..., None])
+        out = x.like(best[..., 0]).recorded((self, no_gradient("max")))
         return out.unsqueeze(dim) if keepdim else out
 
     def argmax(self, dim: int = -1, keepdim: bool = False) -> SharedTensor:
         """Place of the largest value along a dimension, the first of equal ones; an integer."""
-        keys = self.share.movedim(dim, -1)
+        keys = self._comparable().share.movedim(dim, -1)
         places = torch.arange(keys.shape[-1]) * int(self.party.lead)
         values = torch.stack([keys, places.expand(keys.shape)], dim=-1)
-        out = self.like(self._largest("argmax", values)[..., 1], 0)
+        bound = Bound(0.0, max(0, keys.shape[-1] - 1))
+        out = self.like(self._largest("argmax", values)[..., 1], 0, bound)
         return out.unsqueeze(dim) if keepdim else out
 
+    def _comparable(self) -> SharedTensor:
+        """The same numbers, with room for the difference of any two."""
+        x = self.finite()
+        return x.with_room(Bound(0.0, x.bound.high - x.bound.low))
+
     def _largest(self, op: str, values: Tensor) -> Tensor:
-        if self.party.debug:
-            _check_range(self, op, ring.LIMIT_BITS - 1)
         best: Tensor = self.run(op, comparison.maximum(self.party, values))
         return best
 
@@ -433,8 +547,11 @@ class SharedTensor:
 
         Raises:
             InputError: ``reveal-not-allowed`` if an input's policy excludes one of them.
+            RangeError: if a value left the domain of an operation since the last call; nothing is opened.
         """
         party = self.party
+        if self.bound.floor is not None:
+            raise self.refused(self.bound, self.scale)
         ranks = range(party.parties) if to is None else [to] if isinstance(to, int) else sorted(to)
         excluded = [r for r in ranks if self.allowed is not None and r not in self.allowed]
         unknown = [r for r in ranks if r not in range(party.parties)]
@@ -447,8 +564,12 @@ class SharedTensor:
                 expected=f"parties {sorted(self.allowed or range(party.parties))}",
                 remedy="reveal to other parties, or widen reveal_to= where the input is shared",
             )  # fmt: skip
+        party.settle()
         with party.channel.scope("reveal"):
             share = self.narrowed().share
+        with party.channel.scope("agree"):
+            party.channel.confirm()
+        with party.channel.scope("reveal"):
             if party.parties > 2:  # a sum of inputs must not show the inputs
                 share = share + party.streams.zero(tuple(share.shape))
             total = _collect(party, share, list(ranks))
@@ -459,6 +580,34 @@ class SharedTensor:
         from holdfast.private.mpc.training import backward
 
         backward(self, gradient)
+
+
+def within_together(
+    tensors: Sequence[SharedTensor], bound: float | Sequence[float]
+) -> list[SharedTensor]:
+    """`SharedTensor.within` of several tensors, in the rounds of one."""
+    declared = Bound.of(bound)
+    party = tensors[0].party
+    party.agree("within", declared)
+    ends = Bound.around(torch.tensor([declared.low, declared.high], dtype=torch.float64))
+    stored = [each.finite().narrowed() for each in tensors]
+    stored = [each.with_room(each.bound + -ends) for each in stored]
+    with party.channel.scope("within"):
+        checks = []
+        for each in stored:
+            limits = (
+                math.floor(declared.low * 2.0**each.scale),
+                math.ceil(declared.high * 2.0**each.scale) + 1,
+            )
+            checks.append(comparison.at_least(party, each.share, limits))
+        for bits in party.run(parallel(*checks)):
+            inside = bits[..., 0] ^ bits[..., 1]
+            party.require(inside, f"{declared.low:g} to {declared.high:g}")
+    out = []
+    for tensor, each in zip(tensors, stored, strict=True):
+        kept = each.bound.clipped(declared.low, declared.high).widened(2.0**-each.scale)
+        out.append(each.like(each.share, bound=kept).recorded((tensor, lambda g: g)))
+    return out
 
 
 # --- Opening to some parties ---------------------------------------------------------------------
@@ -512,21 +661,11 @@ def _indices(shape: torch.Size, index: Any) -> tuple[Tensor, ...]:
     return tuple(torch.unravel_index(places, shape))
 
 
-def _public_factor(value: Any, fraction_bits: int) -> tuple[Tensor, int]:
-    """A public factor as integers, with more fractional bits where it is small (1/768)."""
-    tensor = torch.as_tensor(value)
-    if not tensor.is_floating_point():
-        return ring.encode(tensor, 0, "factor"), 0
-    largest = float(tensor.abs().max()) if tensor.numel() else 0.0
-    extra = -math.floor(math.log2(largest)) if 0 < largest < 1 else 0
-    bits = fraction_bits + min(extra, 12)
-    return ring.encode(tensor, bits, "factor"), bits
-
-
 def chosen_by(bits: comparison.Bits, g: SharedTensor) -> SharedTensor:
     """A gradient where a bit is 1, zero elsewhere: one round."""
     g = g.narrowed()
-    return g.like(g.run("backward", comparison.select(g.party, bits, g.share)))
+    bound = g.bound.union(Bound(0.0, 0.0))
+    return g.like(g.run("backward", comparison.select(g.party, bits, g.share)), bound=bound)
 
 
 def no_gradient(op: str) -> Gradient:
@@ -569,48 +708,3 @@ def gradients(
 
 def _turned(y: Any) -> Any:
     return y.T if isinstance(y, SharedTensor) else torch.as_tensor(y).transpose(-2, -1)
-
-
-# --- Checks of ranges (debug) --------------------------------------------------------------------
-
-
-def opened_values(x: SharedTensor) -> Tensor:
-    """The values, opened to all parties: only with ``debug="ranges"``, in one process."""
-    with x.party.channel.scope("debug"):
-        total = _collect(x.party, x.share, list(range(x.party.parties)))
-    assert total is not None
-    return total.to(torch.float64) / 2.0**x.scale
-
-
-def check_domain(x: SharedTensor, op: str, low: float, high: float) -> None:
-    """Raise `RangeError` where a value lies outside the domain of a function; only with debug."""
-    if not x.party.debug or not x.numel():
-        return
-    values = opened_values(x)
-    if bool((values < low).any()) or bool((values > high).any()):
-        found = f"{float(values.min()):g} to {float(values.max()):g}"
-        raise ring.RangeError(_place(x, op), found, f"{low:g} to {high:g}")
-
-
-def _check_range(x: SharedTensor, op: str, bits: int) -> None:
-    limit = 2.0 ** (bits - x.scale)
-    check_domain(x, op, -limit, limit)
-
-
-def _check_product(
-    x: SharedTensor,
-    y: SharedTensor,
-    multiply: Callable[[Tensor, Tensor], Tensor],
-    scale: int,
-    op: str,
-) -> None:
-    result = multiply(opened_values(x), opened_values(y))
-    limit = 2.0 ** (ring.LIMIT_BITS - scale)
-    if bool((result.abs() > limit).any()):
-        found = f"{float(result.min()):g} to {float(result.max()):g}"
-        raise ring.RangeError(_place(x, op), found, f"magnitude below {limit:g}")
-
-
-def _place(x: SharedTensor, op: str) -> str:
-    """The module and operation, for messages."""
-    return f"{x.party.channel.ledger.module} {op}".strip()

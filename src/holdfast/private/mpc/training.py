@@ -11,6 +11,7 @@ these memories from the end.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -25,14 +26,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
+from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.functions import log_softmax, one_hot, softmax
 from holdfast.private.mpc.ring import invalid
-from holdfast.private.mpc.tensor import SharedTensor
+from holdfast.private.mpc.tensor import SharedTensor, within_together
+from holdfast.private.mpc.transport import PeerError
 
 if TYPE_CHECKING:
     from holdfast.private.mpc.party import Party
 
-_MAGIC = b"holdfast mpc checkpoint 1\n"
+_MAGIC = b"holdfast mpc checkpoint 2\n"
 _NONCE_BYTES = 12
 
 
@@ -117,16 +120,32 @@ class SGD:
         parameters: tensors that every party shares.
         lr: learning rate.
         momentum: share of the last step that the next one keeps.
+        bound: largest magnitude of a parameter. Where gradients could carry one farther, that is checked
+            in secret after the step, and is a `RangeError` when something is revealed next.
     """
 
     def __init__(
-        self, parameters: Iterable[SharedTensor], lr: float, momentum: float = 0.0
+        self,
+        parameters: Iterable[SharedTensor],
+        lr: float,
+        momentum: float = 0.0,
+        *,
+        bound: float = 64.0,
     ) -> None:
         self.parameters = list(parameters)
+        self.bound = bound
+        for parameter, new in zip(self.parameters, self._checked(self.parameters), strict=True):
+            parameter.share, parameter.scale, parameter.bound = new.share, new.scale, new.bound
         for parameter in self.parameters:
             parameter.requires_grad = True
         self.lr, self.momentum = lr, momentum
         self.velocities: list[SharedTensor | None] = [None] * len(self.parameters)
+
+    def _checked(self, tensors: list[SharedTensor]) -> list[SharedTensor]:
+        """The tensors, those that may be larger than `bound` declared not to be."""
+        far = [tensor for tensor in tensors if tensor.bound.magnitude > self.bound]
+        checked = iter(within_together(far, self.bound) if far else [])
+        return [next(checked) if t.bound.magnitude > self.bound else t for t in tensors]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -148,11 +167,13 @@ class SGD:
             return
         with moves[0][0].scope("sgd"):
             narrow_together([tensor for _, move, velocity in moves for tensor in (move, velocity)])
-        for parameter, move, _ in moves:
+            news = self._checked([parameter.detach() - move for parameter, move, _ in moves])
+        for (parameter, *_), new in zip(moves, news, strict=True):
             # The same tensor object: the optimizer and the model both hold it.
-            new = parameter.detach() - move
             parameter.share, parameter.scale, parameter.allowed = new.share, new.scale, new.allowed
-            parameter.fixed = None  # a masked value that was opened before is not this one
+            parameter.bound = new.bound
+            # What was known of the old values is not known of these.
+            parameter.fixed = parameter.row_sum = None
 
 
 def narrow_together(tensors: list[SharedTensor]) -> None:
@@ -162,30 +183,44 @@ def narrow_together(tensors: list[SharedTensor]) -> None:
     party = tensors[0].party
     shares = party.run(parallel(*(tensor.narrow() for tensor in tensors)))
     for tensor, share in zip(tensors, shares, strict=True):
-        tensor.share, tensor.scale = share, min(tensor.scale, party.fraction_bits)
+        bits = tensor.target()
+        if bits < tensor.scale:
+            tensor.share, tensor.scale = share, bits
+            tensor.bound = tensor.bound.widened(2.0**-bits)
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------
 
 
 def save_checkpoint(path: str | Path, tensors: Mapping[str, SharedTensor], key: bytes) -> None:
-    """Write this party's shares, encrypted with AES-GCM.
+    """Write this party's shares, encrypted with AES-GCM; every party calls this, at the same place.
 
     Args:
         path: this party's file.
         tensors: by name.
         key: 16 or 32 bytes that this party keeps.
     """
+    (party,) = {tensor.party for tensor in tensors.values()}
+    party.settle()
+    party.checkpoints += 1
+    identity = hashlib.sha256(party.session_id + party.checkpoints.to_bytes(8, "little"))
     facts = {
-        name: (tensor.scale, None if tensor.allowed is None else sorted(tensor.allowed))
+        name: (_public_facts(tensor), None if tensor.allowed is None else sorted(tensor.allowed))
         for name, tensor in tensors.items()
     }
-    parties = {tensor.party.rank for tensor in tensors.values()}
-    header = {"rank": str(*parties), "tensors": json.dumps(facts)}
+    header = {
+        "rank": str(party.rank),
+        "identity": identity.hexdigest(),
+        "tensors": json.dumps(facts),
+    }
     shares = {name: tensor.share.contiguous() for name, tensor in tensors.items()}
     nonce = os.urandom(_NONCE_BYTES)
     sealed = _cipher(key).encrypt(nonce, safetensors.torch.save(shares, header), _MAGIC)
     write_whole(path, _MAGIC, nonce, sealed)
+
+
+def _public_facts(tensor: SharedTensor) -> list[float]:
+    return [tensor.scale, tensor.keep, tensor.bound.finite().low, tensor.bound.high]
 
 
 def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, SharedTensor]:
@@ -193,6 +228,7 @@ def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, Sha
 
     Raises:
         InputError: ``damaged`` if the file or the key is wrong; ``conflict`` for another party's file.
+        PeerError: ``handshake`` if another party loads a checkpoint of another step or session.
     """
     data = read_whole(path, "a checkpoint of shares")
     if not data.startswith(_MAGIC):
@@ -211,11 +247,26 @@ def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, Sha
     header = json.loads(plain[8 : 8 + size])["__metadata__"]
     if int(header["rank"]) != party.rank:
         raise invalid("checkpoint", f"party {header['rank']}", f"party {party.rank}", "conflict")
+    identity = bytes.fromhex(header["identity"])
+    with party.channel.scope("checkpoint"):
+        for peer, other in enumerate(party.channel.exchange(identity)):
+            if bytes(other) != identity:
+                raise PeerError(
+                    "loads a checkpoint of another step or session",
+                    code="handshake",
+                    peer=peer,
+                    op="checkpoint",
+                    round=party.channel.round,
+                )
     tensors = {}
-    for name, share in safetensors.torch.load(plain).items():
-        scale, ranks = json.loads(header["tensors"])[name]
+    for name, share in sorted(safetensors.torch.load(plain).items()):
+        (scale, keep, low, high), ranks = json.loads(header["tensors"])[name]
         allowed = None if ranks is None else frozenset(ranks)
-        tensors[name] = SharedTensor(party, share, scale, allowed)
+        bound = Bound(low, high)
+        party.agree(name, scale, keep, bound)
+        tensors[name] = SharedTensor(
+            party, share, scale, allowed, bound=bound, keep=keep, name=name
+        )
     return tensors
 
 

@@ -31,7 +31,8 @@ HEADER_BYTES = _HEADER.size
 TIMEOUT_S = 60.0
 _FAREWELL_S = 1.0
 _ABORT = 0xFFFFFFFF  # sequence number of the frame by which a party says why it stops
-_LARGEST = 1 << 36
+LARGEST = 1 << 36
+"""Bytes of a message."""
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 Payload = Any
@@ -131,7 +132,7 @@ class _Link:
                     self._have += count
                 if self._header is None:
                     self._header = _HEADER.unpack(self._part)
-                    if self._header[0] > _LARGEST:
+                    if self._header[0] > LARGEST:
                         raise EOFError
                     self._part = bytearray(self._header[0])
                 else:
@@ -165,6 +166,11 @@ class Channel:
     ) -> None:
         self.rank, self.parties = rank, len(connections) + 1
         self.round = 0
+        self.imagined = False
+        """Whether there are no peers: what is opened then means nothing."""
+        self.public_hash = 0
+        """CRC of all public facts so far; messages carry it, so that parties that differ notice."""
+        self._noted = False
         self.ledger = Ledger()
         self.clock = clock or Clock()
         self._network, self._timeout_s = network, timeout_s
@@ -178,6 +184,18 @@ class Channel:
         """Where the computation is, for messages: ``features.1 relu/less``."""
         return f"{self.ledger.module} {op or self.ledger.path}".strip()
 
+    def note(self, *facts: Any) -> None:
+        """Take public facts, bytes or what has a `repr`, into the hash that messages carry."""
+        for fact in facts:
+            data = fact if isinstance(fact, bytes) else repr(fact).encode()
+            self.public_hash = zlib.crc32(data, self.public_hash)
+        self._noted = True
+
+    def confirm(self) -> None:
+        """Have all parties seen the same public facts? One round, where they were noted since the last."""
+        if self._noted:
+            self.exchange(b"")
+
     def exchange(self, payload: Payload, group: Sequence[int] | None = None) -> list[Any]:
         """Send one payload to all peers and receive theirs, of the same size: one round.
 
@@ -189,6 +207,7 @@ class Channel:
             The payloads of the group in rank order, this party's own included.
         """
         data = _octets(payload)
+        self._noted = self._noted and group is not None
         members = range(self.parties) if group is None else sorted(group)
         links = [self._links[peer] for peer in members if peer != self.rank]
         for link in links:
@@ -199,6 +218,12 @@ class Channel:
         ]
         self._settle(*links)
         return everyone
+
+    def delay(self, size: int) -> None:
+        """Wait as long as a message of some bytes, to or from a dealer, takes on the imitated network."""
+        if self._network is not None:
+            seconds = self._network.delay_s + self._network.transfer_s(size)
+            self.clock.wait_until(self.clock.now() + seconds)
 
     def send(self, to: int, payload: Payload) -> None:
         """Send a payload to one peer."""
@@ -258,7 +283,8 @@ class Channel:
             raise self._error(
                 link,
                 f"sent message {sequence} of {length} bytes, expected message {link.received} of "
-                f"{nbytes} bytes for the same operation; the scripts have taken different paths",
+                f"{nbytes} bytes for the same operation and the same public values; the scripts have "
+                "taken different paths, or public operands differ",
                 "desync",
             )
         link.received += 1
@@ -302,7 +328,7 @@ class Channel:
         return self._error(link, f"stopped: {reason.decode(errors='replace')}", "peer-aborted")
 
     def _checksum(self) -> int:
-        return zlib.crc32(self.path().encode())
+        return zlib.crc32(self.path().encode(), self.public_hash)
 
     def _error(self, link: _Link, problem: str, code: str) -> PeerError:
         return PeerError(problem, code=code, peer=link.peer, op=self.path(), round=self.round)
@@ -339,12 +365,13 @@ class EchoChannel(Channel):
 
     def __init__(self, rank: int, parties: int) -> None:
         super().__init__(rank, {})
-        self.parties = parties
+        self.parties, self.imagined = parties, True
         self.trace: list[TraceEvent] = []
         self._computing_since = time.perf_counter()
 
     def exchange(self, payload: Payload, group: Sequence[int] | None = None) -> list[Any]:
         """The payload, as if every party had sent it."""
+        self._noted = self._noted and group is not None
         members = range(self.parties) if group is None else sorted(group)
         for received in (False, True):
             for peer in members:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from holdfast.runs.diagnosis.rules import RuleSet
 from holdfast.runs.diagnosis.scanning import Scan, scan_all
 from holdfast.runs.diagnosis.unknown import unknown_templates
 from holdfast.runs.diagnosis.verdict import judged
+from holdfast.runs.goodput.accounting import breakdown_around
+
+MOST_PLACES = 64
+"""Logs whose folders are searched for events of the run."""
 
 
 def diagnose(
@@ -62,7 +67,20 @@ def diagnose(
     known = {log.path.resolve() for log in failed}
     every = [*failed, *(log for log in fine if log.path.resolve() not in known)]
     scan = scan_all(loaded, every, processes=processes, part_bytes=part_bytes, chunk=chunk_bytes)
-    return _diagnosis(scan, loaded, every, aside)
+    return _beside_the_end(_diagnosis(scan, loaded, every, aside), failed)
+
+
+def _beside_the_end(found: Diagnosis, logs: Sequence[LogFile]) -> Diagnosis:
+    """The diagnosis, with what the run's own events say of its end, where they lie around the logs.
+
+    Where no line names a cause of its own, and the events say who was first, that is the answer.
+    """
+    recorded = breakdown_around(*(log.path for log in logs[:MOST_PLACES]))
+    ended = None if recorded is None else recorded.attempts[-1]
+    known = ended is not None and ended.interrupted and ended.first_rank_gone is not None
+    if ended is None or not known or found.kind in ("root", "vague"):
+        return replace(found, ended=ended)
+    return replace(found, ended=ended, sentence=ended.sentence, first_rank=ended.first_rank_gone)
 
 
 def _diagnosis(

@@ -56,10 +56,6 @@ class SetAside:
     file: str
     reason: str
 
-    def to_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return {"file": self.file, "reason": self.reason}
-
 
 @dataclass(frozen=True)
 class Part:

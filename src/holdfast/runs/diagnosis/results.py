@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Finding, How, Section, Table, Unknown
+from holdfast.numbers import counted
 from holdfast.runs.diagnosis.reading import SetAside
 from holdfast.runs.diagnosis.unknown import UnknownTemplate
+from holdfast.runs.ranks import ranges
+
+if TYPE_CHECKING:
+    from holdfast.runs.goodput.attempts import AttemptAccount
+
+MOST_ASIDE = 6
+"""Reasons for which files were set aside."""
+WIDTH = 110
+"""Characters of a quoted line; --json has 500."""
+SOURCE = "Hu et al., arXiv 2403.07648, section 6.1; He et al., Drain, ICWS 2017"
 
 
 @dataclass(frozen=True)
@@ -20,10 +34,6 @@ class Evidence:
     text: str
     role: Literal["cause", "cascade", "summary"]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"file": self.file, "line": self.line, "text": self.text, "role": self.role}
-
 
 @dataclass(frozen=True)
 class Other:
@@ -35,21 +45,11 @@ class Other:
     count: int
     ranks: tuple[int, ...]
     """Ranks that are known to have it, at most the first hundred."""
-    first: Evidence
+    file: str
+    """Where the first line is."""
+    line: int
+    text: str
     survived: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "cause": self.cause,
-            "kind": self.kind,
-            "count": self.count,
-            "ranks": list(self.ranks),
-            "file": self.first.file,
-            "line": self.first.line,
-            "text": self.first.text,
-            "survived": self.survived,
-        }
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,12 @@ class EarlierAttempt:
     """From 1."""
     cause: str
     sentence: str
-    evidence: Evidence
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "attempt": self.attempt,
-            "cause": self.cause,
-            "sentence": self.sentence,
-            "file": self.evidence.file,
-            "line": self.evidence.line,
-        }
+    file: str
+    line: int
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Answer):
     """The cause of a failure, as far as its logs tell."""
 
     cause: str | None
@@ -119,35 +110,129 @@ class Diagnosis:
     unshaped_lines: int
     """Lines that were searched but of which no templates were made: too many different ones."""
     set_aside: tuple[SetAside, ...] = field(default=())
+    ended: AttemptAccount | None = None
+    """How the recorded attempt ended; None: there are no events beside the logs."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Log diagnosis"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast runs diagnose``."""
-        return {
-            "cause": self.cause,
-            "sentence": self.sentence,
-            "kind": self.kind,
-            "symptom": self.symptom,
-            "label": self.label,
-            "domains": list(self.domains),
-            "remedy": self.remedy,
-            "confidence": self.confidence,
-            "why": list(self.why),
-            "first_rank": self.first_rank,
-            "host": self.host or None,
-            "time": self.time,
-            "traceback": None if self.traceback is None else dict(self.traceback),
-            "order_known": self.order_known,
-            "evidence": [each.to_dict() for each in self.evidence],
-            "cascade": [each.to_dict() for each in self.cascade],
-            "attempts": self.attempts,
-            "earlier": [each.to_dict() for each in self.earlier],
-            "unknown_templates": [each.to_dict() for each in self.unknown_templates],
-            "unknown_rule": self.unknown_rule,
-            "files": self.files,
-            "good_files": self.good_files,
-            "lines": self.lines,
-            "bytes": self.size_bytes,
-            "cut_lines": self.cut_lines,
-            "unshaped_lines": self.unshaped_lines,
-            "set_aside": [each.to_dict() for each in self.set_aside],
+        facts = super().to_dict()
+        facts["bytes"] = facts.pop("size_bytes")
+        del facts["ended"]
+        ending = None if self.ended is None else self.ended.end()
+        return {**facts, "host": self.host or None, "ending": ending}
+
+    def findings(self) -> list[Finding]:
+        """The cause, how sure it is and why, what to do."""
+        found = [Finding(self.sentence, "cause", f"{self.cause}:" if self.cause else "")]
+        if self.cause is not None:
+            domains = " or ".join(self.domains)
+            label = self.label or "no symptom of the fleet"
+            why = " ".join([f"{label}; {domains}.", *self.why])
+            found.append(Finding(why, "cause", f"Confidence {self.confidence}:"))
+        if self.traceback is not None and self.traceback["frames"]:
+            found.append(Finding(f"{self.traceback['frame']}.", "cause", "Raised in"))
+        if self.remedy:
+            found.append(Finding(self.remedy, None, "What to do:"))
+        if self.ended is not None and self.ended.sentence != self.sentence:
+            found.append(Finding(self.ended.sentence, None, "Recorded end:"))
+        earlier = ((f"Attempt {each.attempt} before it:", each.sentence) for each in self.earlier)
+        return [*found, *(Finding(sentence, "cause", lead) for lead, sentence in earlier)]
+
+    def inputs(self) -> list[tuple[str, str]]:
+        """What was read."""
+        rows = [("Logs", f"{counted(self.files, 'file')}, {counted(self.lines, 'line')}")]
+        return [*rows, ("Logs of good runs", f"{self.good_files:,}")] if self.good_files else rows
+
+    def unknowns(self) -> list[Unknown]:
+        """What was not read: one entry per reason, with the first file that has it."""
+        reasons: dict[str, list[str]] = {}
+        for each in self.set_aside:
+            reasons.setdefault(each.reason, []).append(each.file)
+        found = []
+        for reason, files in list(reasons.items())[:MOST_ASIDE]:
+            more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+            found.append(Unknown(f"Set aside: {files[0]}{more}: {reason}."))
+        if self.cut_lines:
+            found.append(Unknown(f"{counted(self.cut_lines, 'line')} were too long and cut."))
+        if self.unshaped_lines:
+            text = f"No templates were made of {counted(self.unshaped_lines, 'further line')}."
+            found.append(Unknown(text))
+        return found
+
+    def sections(self) -> list[Section]:
+        """The lines that show the cause, what else rules know, what no rule knows."""
+        how = How(
+            [
+                "each rule has a weight; what stands around a line corrects it",
+                "the heaviest line of the last attempt is the cause, of equals the earliest",
+            ],
+            {"time": self.time or "not known", "host": self.host or "not known"},
+            SOURCE,
+        )
+        shown = [*self._evidence(), *self._others()]
+        parts = [Section("cause", "What stopped the run?", self.sentence, (), shown, how)]
+        if self.unknown_templates:
+            text = f"Ranked {self.unknown_rule}."
+            rows = list(self._unknown())
+            parts.append(Section("unknown", "Which lines does no rule know?", text, (), rows))
+        return parts
+
+    def _evidence(self) -> Iterator[Table]:
+        rows = [
+            {"role": each.role, "line": f"{each.file}:{each.line}\n{_cut(each.text)}"}
+            for each in self.evidence
+        ]
+        if rows:
+            columns = {"role": ColumnFormat("Evidence"), "line": ColumnFormat("Line")}
+            yield Table(pa.Table.from_pylist(rows), columns, "The cause's line first.")
+
+    def _others(self) -> Iterator[Table]:
+        rows = [
+            {
+                "cause": each.cause,
+                "kind": "survived" if each.survived else each.kind,
+                "lines": each.count,
+                "ranks": ranges(each.ranks),
+                "first": f"{each.file}:{each.line}",
+            }
+            for each in self.cascade
+        ]
+        if rows:
+            columns = {name: ColumnFormat(name.capitalize()) for name in rows[0]}
+            columns["cause"] = ColumnFormat("Also found")
+            yield Table(pa.Table.from_pylist(rows), columns, "First come first.", detail=True)
+
+    def _unknown(self) -> Iterator[Table]:
+        """The templates, and the first of them as a rule where rules did not tell enough."""
+        unsure = self.confidence in ("low", "none")
+        rows = [
+            {
+                "score": each.score,
+                "failed_files": each.failed_files,
+                "good_files": each.good_files,
+                "lines": each.count,
+                "template": _cut(each.template),
+            }
+            for each in self.unknown_templates
+        ]
+        columns = {
+            "score": ColumnFormat("Score", digits=2),
+            "failed_files": ColumnFormat("Failed files"),
+            "good_files": ColumnFormat("Good files"),
+            "lines": ColumnFormat("Lines"),
+            "template": ColumnFormat("No rule knows"),
         }
+        hidden = not unsure and not self.good_files
+        yield Table(pa.Table.from_pylist(rows), columns, "The most telling first.", detail=hidden)
+        draft: Sequence[str] = self.unknown_templates[0].rule.splitlines()
+        label = {"rule": ColumnFormat("The first as a rule, for a file given with --rules")}
+        yield Table(pa.table({"rule": draft}), label, detail=not unsure)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"

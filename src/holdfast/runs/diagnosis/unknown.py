@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.runs.diagnosis.scanning import KnownShape, Scan
 from holdfast.runs.diagnosis.templates import WILD, ShapeLine, Template, installed, mine
@@ -97,21 +96,6 @@ class UnknownTemplate:
     rule: str
     """A draft rule for it, to be pasted into a rule file and edited."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The template as JSON."""
-        return {
-            "template": self.template,
-            "score": round(self.score, 4),
-            "log_odds": None if self.log_odds is None else round(self.log_odds, 4),
-            "failed_files": self.failed_files,
-            "good_files": self.good_files,
-            "count": self.count,
-            "file": self.file,
-            "line": self.line,
-            "example": self.example,
-            "rule": self.rule,
-        }
-
 
 def unknown_templates(scan: Scan) -> tuple[list[UnknownTemplate], str]:
     """Templates of lines in failed runs that no rule knows, the most telling first.
@@ -195,8 +179,8 @@ def _scored(template: Template, scan: Scan, good: set[int], failed: int) -> Unkn
         score = words + (0.5 if late and words else 0.0) + min(rare, 0.5)
     return UnknownTemplate(
         template.text,
-        score,
-        log_odds,
+        round(score, 4),
+        None if log_odds is None else round(log_odds, 4),
         in_failed,
         in_good,
         template.count,

@@ -119,7 +119,7 @@ def _survived(finds: Sequence[Find], facts: dict[str, Any], attempts: int) -> Di
         nothing,
         sentence=f"No failure found: the run went on after every error that a rule knows ({names}).",
         remedy="If the run did fail, the log may end before the failure; add the logs of all ranks.",
-        evidence=tuple(other.first for other in others[:MOST_EVIDENCE]),
+        evidence=tuple(map(_cascade, others[:MOST_EVIDENCE])),
         cascade=tuple(others),
     )
 
@@ -187,7 +187,9 @@ def _others(finds: Iterable[Find], chosen: Find) -> list[Other]:
                     first.rule.kind,
                     sum(kinds.values()),
                     tuple(ranks[:100]),
-                    _shown(first, "cascade"),
+                    first.file.log.name,
+                    first.event.line + 1,
+                    first.event.text[:SHOWN],
                     survived,
                 ),
             )
@@ -203,6 +205,10 @@ def _shown(find: Find, role: Literal["cause", "cascade", "summary"]) -> Evidence
     return Evidence(find.file.log.name, find.event.line + 1, find.event.text[:SHOWN], role)
 
 
+def _cascade(other: Other) -> Evidence:
+    return Evidence(other.file, other.line, other.text, "cascade")
+
+
 def _evidence(
     chosen: Find,
     others: Sequence[Other],
@@ -216,7 +222,7 @@ def _evidence(
         rank = "unknown" if failure.rank is None else str(failure.rank)
         text = f"torchrun: first observed failure: rank {rank}, exit code {code}"
         shown.append(Evidence(file.log.name, failure.line + 1, text, "summary"))
-    shown += [other.first for other in others if not other.survived]
+    shown += [_cascade(other) for other in others if not other.survived]
     return shown[:MOST_EVIDENCE]
 
 
@@ -258,7 +264,8 @@ def _sentence(find: Find) -> str:
 
 
 def _earlier_attempt(attempt: int, find: Find) -> EarlierAttempt:
-    return EarlierAttempt(attempt + 1, find.rule.id, _sentence(find), _shown(find, "cause"))
+    file, line = find.file.log.name, find.event.line + 1
+    return EarlierAttempt(attempt + 1, find.rule.id, _sentence(find), file, line)
 
 
 def _confidence(chosen: Find, others: Sequence[Other]) -> Literal["high", "medium", "low"]:

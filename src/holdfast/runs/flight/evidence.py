@@ -74,7 +74,7 @@ def gather(
     """Collect the facts; reads a few files again for their stacks."""
     roots = [] if root is None else [*root.operations]
     ordered = [*roots, *(consequences(root, stuck.operations) if root else [])]
-    now_ns = _now_ns(table)
+    at_ns = now_ns(table)
     inside = {rank: row for each in reversed(roots) for rank, row in each.waiting.items()}
     stacks = _stacks(table, inside, mismatch)
     return Evidence(
@@ -83,7 +83,7 @@ def gather(
         ranks_without_dump=tuple(rank for rank in table.world if rank not in table.dumps),
         set_aside=tuple(aside),
         operations=tuple(
-            _operation(table, each, any(each is own for own in roots), now_ns) for each in ordered
+            _operation(table, each, any(each is own for own in roots), at_ns) for each in ordered
         ),
         differences=() if mismatch is None else _differences(table, mismatch, stacks),
         ranks=() if root is None else _ranks(table, inside, root, stacks),
@@ -93,7 +93,7 @@ def gather(
     )
 
 
-def _now_ns(table: Alignment) -> int:
+def now_ns(table: Alignment) -> int:
     """When the last dump was made, as far as they tell: they say so, or hold a newest entry."""
     told = [at for rank in table.dumps if (at := table.dumped_ns(rank))]
     return max([*told, int(table.rows["created_ns"].max(initial=0))])
@@ -109,7 +109,7 @@ def describe(group: AlignedGroup) -> dict[str, Any]:
     }
 
 
-def _operation(table: Alignment, each: Stuck, is_root: bool, now_ns: int) -> dict[str, Any]:
+def _operation(table: Alignment, each: Stuck, is_root: bool, at_ns: int) -> dict[str, Any]:
     states: dict[str, list[int]] = defaultdict(list)
     for rank, row in each.waiting.items():
         states[state_name(int(row["state"]))].append(rank)
@@ -126,7 +126,7 @@ def _operation(table: Alignment, each: Stuck, is_root: bool, now_ns: int) -> dic
         "missing_ranks": list(each.missing),
         "unknown_ranks": list(each.unknown),
         "since_s": each.since_ns / 1e9 if each.since_ns else None,
-        "for_s": max(0.0, (now_ns - each.since_ns) / 1e9) if each.since_ns else None,
+        "for_s": max(0.0, (at_ns - each.since_ns) / 1e9) if each.since_ns else None,
         "timeout_s": timeout_ms / 1e3 if timeout_ms else None,
         "failed": each.failed,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -14,6 +14,9 @@ from holdfast.numbers import counted
 from holdfast.report import figures
 from holdfast.runs.flight.evidence import Evidence
 from holdfast.runs.ranks import ranges
+
+if TYPE_CHECKING:
+    from holdfast.runs.goodput.attempts import AttemptAccount
 
 Verdict = Literal["missing_ranks", "stuck_inside", "mismatch", "no_hang", "inconclusive"]
 
@@ -50,6 +53,8 @@ class HangVerdict(Answer):
     sentence: str
     """The verdict in words."""
     evidence: Evidence
+    ended: AttemptAccount | None = None
+    """How the recorded attempt ended; None: the dumps lie in no run's folder."""
 
     @property
     def title(self) -> str:
@@ -58,7 +63,9 @@ class HangVerdict(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
-        return {**super().to_dict(), "evidence": self.evidence.to_dict()}
+        facts = {**super().to_dict(), "evidence": self.evidence.to_dict()}
+        del facts["ended"]
+        return {**facts, "ending": None if self.ended is None else self.ended.end()}
 
     def findings(self) -> list[Finding]:
         """The verdict, then what to know before trusting it."""
@@ -69,8 +76,10 @@ class HangVerdict(Answer):
             compared = "" if since is None else f"; compared from number {since:,} on"
             wrapped = f"{counted(lost['ranks'], 'ring buffer')} had wrapped"
             notes.append(f"{wrapped}: up to {lost['entries_most']:,} entries are lost{compared}.")
-        verdict = Finding(self.sentence, "hang", HEADINGS[self.verdict])
-        return [verdict, *(Finding(note, None, "Note:") for note in notes)]
+        found = [Finding(self.sentence, "hang", HEADINGS[self.verdict])]
+        if self.ended is not None:
+            found.append(Finding(self.ended.sentence, "hang", "Recorded end:"))
+        return [*found, *(Finding(note, None, "Note:") for note in notes)]
 
     def unknowns(self) -> list[Unknown]:
         """Files set aside, and ranks without a dump."""

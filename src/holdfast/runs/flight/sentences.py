@@ -26,12 +26,13 @@ def sentence(
     unknown: Sequence[int],
     why: str,
     evidence: Evidence,
+    recorded: bool = False,
 ) -> str:
-    """What stopped the run, in words."""
+    """What stopped the run, in words; `recorded`: how ranks ended is said beside it."""
     if verdict == "mismatch":
         return _diverged(table, mismatch, root) if mismatch else _circle(table, root, missing)
     if verdict == "missing_ranks" and root is not None:
-        return _missing(table, root.operations[0], missing, unknown, evidence)
+        return _missing(table, root.operations[0], missing, unknown, evidence, recorded)
     if verdict == "stuck_inside" and root is not None:
         return _inside(table, root.operations[0], evidence)
     if verdict == "no_hang":
@@ -62,6 +63,7 @@ def _missing(
     missing: Sequence[int],
     unknown: Sequence[int],
     evidence: Evidence,
+    recorded: bool,
 ) -> str:
     name, inside = _name(table, each), sorted(each.waiting)
     waits = plural(inside, "waits", "wait")
@@ -70,6 +72,8 @@ def _missing(
         text = (
             f"{ranks_are(inside)} {waits} in {name}{_for(evidence)} for {lower(ranks_are(unknown))}"
         )
+        if silent == [*unknown] and recorded:
+            return f"{text}, which left no dump."
         if silent == [*unknown]:
             return (
                 f"{text}, which left no dump: killed, or stuck before "

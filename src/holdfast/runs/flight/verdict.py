@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,12 +22,15 @@ from holdfast.errors import InputError
 from holdfast.runs.flight import sentences
 from holdfast.runs.flight.alignment import DEFAULT, Alignment, align
 from holdfast.runs.flight.dumps import RECORDS, Dumps, SetAside, read_dumps
-from holdfast.runs.flight.evidence import gather
+from holdfast.runs.flight.evidence import gather, now_ns
 from holdfast.runs.flight.hang import HangVerdict, Verdict
 from holdfast.runs.flight.mismatches import Mismatch, first_mismatch, unbalanced, unequal
 from holdfast.runs.flight.other_jobs import others
 from holdfast.runs.flight.stuck import StuckOperations, find_stuck
 from holdfast.runs.flight.waits import Root, find_root
+
+if TYPE_CHECKING:
+    from holdfast.runs.goodput.accounting import Breakdown
 
 
 @dataclass(frozen=True)
@@ -56,26 +60,29 @@ def hang(*places: str | Path, processes: int | None = None) -> HangVerdict:
     Raises:
         InputError: if there are no dumps, none can be read, or their ranks cannot be told.
     """
-    return judge_dumps(read_dumps(places, processes))
+    from holdfast.runs.goodput.accounting import breakdown_around
+
+    return judge_dumps(read_dumps(places, processes), breakdown_around(*places))
 
 
-def hang_of(folder: Path) -> HangVerdict | None:
+def hang_of(folder: Path, recorded: Breakdown | None = None) -> HangVerdict | None:
     """What stopped a recorded run; None where its folder holds no flight record that can be read.
 
     Args:
         folder: of the run; records lie in ``flight/<launch>/`` below it.
+        recorded: where the run's time went.
     """
     records = sorted(each for each in folder.rglob(RECORDS) if each.is_dir())
     if not records:
         return None
     try:
-        return hang(*records)
+        return judge_dumps(read_dumps(records), recorded)
     except InputError:
         return None
 
 
-def judge_dumps(dumps: Dumps) -> HangVerdict:
-    """The verdict on dumps that have been read."""
+def judge_dumps(dumps: Dumps, recorded: Breakdown | None = None) -> HangVerdict:
+    """The verdict on dumps that have been read, beside the recorded end of their attempt."""
     strangers = others(dumps.by_rank)
     kept = {rank: dump for rank, dump in dumps.by_rank.items() if rank not in strangers}
     aside = [*dumps.set_aside]
@@ -86,8 +93,9 @@ def judge_dumps(dumps: Dumps) -> HangVerdict:
     if judged.why == "older" and (rank := _other_attempt(table)) is not None:
         why = "of another attempt: it contradicts the others, and its times are further away than a timeout"
         aside.append(SetAside(kept.pop(rank).file, why))
-        return judge_dumps(Dumps(kept, tuple(aside), dumps.remarks))
+        return judge_dumps(Dumps(kept, tuple(aside), dumps.remarks), recorded)
     evidence = gather(table, stuck, judged.root, judged.mismatch, aside, dumps.remarks)
+    ended = None if recorded is None else recorded.attempt_at(now_ns(table) / 1e9)
     place, sequence, operation = _named(judged)
     return HangVerdict(
         verdict=judged.verdict,
@@ -105,8 +113,10 @@ def judge_dumps(dumps: Dumps) -> HangVerdict:
             judged.unknown,
             judged.why,
             evidence,
+            ended is not None,
         ),
         evidence=evidence,
+        ended=ended,
     )
 
 

@@ -11,7 +11,10 @@ from holdfast.runs.ranks import ranges
 
 MOST_PIECES = 6
 STATE_NAMES = {COMPLETED: "completed", LEFT: "left", STARTED: "started"}
-LIBRARIES = ("site-packages/", "dist-packages/", "lib/python3", "/torch/distributed/", "<frozen")
+LIBRARIES = (
+    *("site-packages/", "dist-packages/", "lib/python3", "/torch/distributed/", "<frozen"),
+    "/holdfast/runs/execution/",
+)
 
 
 def ranks_are(ranks: Sequence[int]) -> str:

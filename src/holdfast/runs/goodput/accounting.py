@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from holdfast.errors import InputError
 from holdfast.lines import Reject
 from holdfast.plain import plain
 from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts
@@ -34,12 +36,14 @@ from holdfast.runs.goodput.work import (
     work_of,
 )
 from holdfast.runs.recording.events import RecordedRun
-from holdfast.runs.recording.reading import read_run
+from holdfast.runs.recording.reading import RANK_FILES, read_run
 
 SILENT_S = 60.0
 """A run without an end whose last sign of life is older no longer runs."""
 SHORT_HOURS = 10
 """Accelerator hours of a run below which they are given in minutes."""
+DEEPEST = 3
+"""Folders between a run's own and what lies in it (``flight/start-17/rank_0.json``)."""
 MOST_REJECTS = 100
 """Unusable lines that the JSON shows; their number is always given."""
 
@@ -93,6 +97,11 @@ class Breakdown:
     def interruptions(self) -> int:
         """Attempts that did not end by themselves."""
         return interruptions(self.attempts)
+
+    def attempt_at(self, time_s: float) -> AttemptAccount:
+        """The attempt of a moment, in seconds since 1970: the last one that had begun."""
+        begun = [each for each in self.attempts if self.began_s + each.begin_s <= time_s]
+        return (begun or self.attempts[:1])[-1]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast runs report``; units are in the names."""
@@ -159,6 +168,23 @@ def breakdown(
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
     ledger = keep_books(recorded)
     return account(ledger, rate_per_node_day=rate_per_node_day, fleet=fleet, now_s=now_s)
+
+
+def breakdown_around(*places: Path | str) -> Breakdown | None:
+    """The breakdown of the run in whose folder something lies.
+
+    Args:
+        places: flight records, logs, or folders of them; a run's folder, or the one around it.
+
+    Returns:
+        None where there are no events of one run.
+    """
+    for place in map(Path, places):
+        around = [each for each in place.absolute().parents[:DEEPEST] if any(each.glob(RANK_FILES))]
+        for folder in [*([place] if place.is_dir() else []), *around]:
+            with suppress(InputError):
+                return breakdown(folder)
+    return None
 
 
 def account(

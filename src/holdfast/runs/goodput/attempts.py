@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,8 @@ class AttemptAccount:
     """Time from the last progress of any rank to the end."""
     hung: bool
     """It stayed alive for the time of many steps without progress."""
+    sentence: str
+    """How it ended and which rank was first, as every command says it."""
 
     @property
     def interrupted(self) -> bool:
@@ -62,6 +65,16 @@ class AttemptAccount:
     def ending(self) -> str:
         """How it ended, in a word or two."""
         return "hung" if self.hung else KINDS[self.ended]
+
+    def end(self) -> dict[str, Any]:
+        """The end alone, for the JSON of commands that are about something else."""
+        return {
+            "attempt": self.attempt,
+            "ended": self.ended,
+            "hung": self.hung,
+            "first_rank": self.first_rank_gone,
+            "sentence": self.sentence,
+        }
 
 
 def attempt_accounts(
@@ -116,6 +129,7 @@ def attempt_accounts(
                 cause="" if ending.first is None else ending.first.detail,
                 stalled_s=stalled,
                 hung=ending.hung,
+                sentence=ending.sentence(place + 1),
             )
         )
     return tuple(accounts)
@@ -129,7 +143,7 @@ def _last_signs(ledger: Ledger, index: int) -> LastSigns:
     # A rank writes at least at every heartbeat: so far apart are its last lines.
     beat = float(np.diff(t[max(low, high - 4) : high]).max(initial=0.0))
     last = float(ledger.last_s[index])
-    return LastSigns(process.rank, process.end, process.end_detail, last, beat)
+    return LastSigns(process.rank, process.end, process.end_detail, last, beat, process.node)
 
 
 def _stalled(ledger: Ledger, members: Sequence[int], progress_s: float, end_s: float) -> float:

@@ -26,6 +26,15 @@ KINDS: dict[Kind, str] = {
     "running": "still runs",
 }
 
+_TOLD: dict[Kind, tuple[str, str]] = {
+    "clean": ("finished cleanly", ""),
+    "exception": ("ended by an exception", "raised one that was not recorded"),
+    "signal": ("ended by a signal", "was told to end"),
+    "killed": ("was killed", "was gone before the others"),
+    "running": ("has no end yet", ""),
+}
+"""Kind -> what is said of the attempt, and of the rank that was first."""
+
 _OF_TORCH = ("RuntimeError:", "Dist", "Rendezvous", "torch.distributed.")
 """Exceptions of process groups. A `BrokenPipeError` is of a file, a store or a worker of the rank's own."""
 _BROKEN_OFF = re.compile(
@@ -50,6 +59,8 @@ class LastSigns:
     """Its last line."""
     beat_s: float
     """The longest time between its last lines: so much longer it may have lived."""
+    node: str = ""
+    """Where it ran; empty where it is not known."""
 
     @property
     def follows(self) -> bool:
@@ -78,6 +89,25 @@ class Ending:
     def text(self) -> str:
         """How it ended, in a word or two."""
         return "hung" if self.hung else KINDS[self.kind]
+
+    def sentence(self, attempt: int) -> str:
+        """How the attempt of this number ended: the one sentence of every command.
+
+        Args:
+            attempt: 1, 2, ...
+        """
+        if self.hung:
+            kind, how = "hung", "fell silent before the others"
+            nobody = "no rank fell silent before the others"
+        else:
+            kind, how = _TOLD[self.kind]
+            nobody = "which rank was first cannot be told" if how else ""
+        if self.first is None:
+            return f"Attempt {attempt:,} {kind}{nobody and f'; {nobody}'}."
+        if self.first.detail and not self.hung:
+            how = f"raised {self.first.detail}" if self.kind == "exception" else how
+        node = f" on {self.first.node}" if self.first.node else ""
+        return f"Attempt {attempt:,} {kind}: rank {self.first.rank:,}{node} {how}."
 
 
 def ending_of(

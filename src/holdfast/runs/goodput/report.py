@@ -27,7 +27,6 @@ from holdfast.fleet.moments import minute, moment
 from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.runs.goodput import figures
 from holdfast.runs.goodput.accounting import Breakdown, account
-from holdfast.runs.goodput.attempts import AttemptAccount
 from holdfast.runs.goodput.figures import PARTS_IN_WORDS
 from holdfast.runs.goodput.interval import FailureRate
 from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
@@ -80,7 +79,7 @@ class RunReport(Answer):
         from holdfast.runs.straggling.scores import stragglers
 
         run = self.ledger.run
-        hung = hang_of(run.folder)
+        hung = hang_of(run.folder, self.breakdown)
         found = [] if hung is None else hung.sections()
         with suppress(InputError):  # nothing to compare
             found += stragglers(run).sections()[:1]
@@ -270,20 +269,9 @@ def _interruptions(made: Breakdown) -> Finding:
         named = listed([f"{name} {seconds(value)}" for name, value in costs.items() if value])
         share = percent(total / made.wall_s)
         text += f" They cost {seconds(total)}, {share} of the wall time: {named}."
-    text += _went_first(cut[-1])
+    text += f" {cut[-1].sentence}"
     lead = f"{counted(len(cut), 'interruption')} in {counted(len(made.attempts), 'attempt')}"
     return Finding(text, "attempts", lead)
-
-
-def _went_first(last: AttemptAccount) -> str:
-    """Which rank went first in an attempt, and how."""
-    if last.first_rank_gone is None:
-        return ""
-    raised = f"raised {last.cause}" if last.cause else "ended by an exception"
-    words = {"exception": raised, "signal": "was told to end"}
-    how = words.get(last.ended, "was killed")
-    how = "fell silent before the others" if last.hung else how
-    return f" In attempt {last.attempt:,} rank {last.first_rank_gone:,} {how}."
 
 
 def _losses(made: Breakdown) -> Iterator[Finding]:

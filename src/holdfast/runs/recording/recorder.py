@@ -30,6 +30,8 @@ from holdfast.runs.recording.pulse import Pulse
 from holdfast.runs.recording.sigterm import Sigterm
 from holdfast.runs.recording.spans import Span
 
+DUMPED_AT_END_S = 5.0
+"""A rank that is told to end after so long without progress writes its flight record first."""
 _YEAR_2001_S = 1e9
 
 
@@ -126,14 +128,14 @@ class RunRecorder:
         self._open_spans: list[Span] = []
         self._ready = self._ended = False
         self._ending = threading.RLock()  # a signal's handler may interrupt its holder
-        self._last_line_at = self._last_event_at = self._opened
+        self._last_line_at = self._last_event_at = self._last_progress_at = self._opened
         self._dumped = False
         self._silences = 0
         self._record: Path | None = None
         self._dumping: threading.Thread | None = None
         self._told_odd = False
         self._pulse = Pulse(self._beat)
-        self._sigterm = Sigterm(lambda: self._end("signal", "SIGTERM"), self._pulse.wakeup)
+        self._sigterm = Sigterm(self._told_to_end, self._pulse.wakeup)
         self._pulse.listen(self._sigterm.heard, self._sigterm.forwards_to)
         self._pulse.start()
         atexit.register(self._at_exit)
@@ -339,6 +341,7 @@ class RunRecorder:
         now = time.monotonic() if at is None else at
         self._last_line_at = self._last_event_at = now
         if progress:
+            self._last_progress_at = now
             self._silences += 1  # before the look at `_record`: see `_dump`
             if self._record is not None:
                 self._withdraw_record()
@@ -382,6 +385,14 @@ class RunRecorder:
                 self._withdraw_record()
         except Exception as error:  # whatever it is, the training must go on
             tell(f"no flight record of rank {self.rank}: {error}")
+
+    def _told_to_end(self) -> None:
+        """SIGTERM: say so, and keep where a rank stood that somebody ends while it hangs."""
+        self._end("signal", "SIGTERM")
+        silent_s = time.monotonic() - self._last_progress_at
+        dumps = self._hang_after_s is not None and self._ready and not self._dumped
+        if dumps and silent_s > DUMPED_AT_END_S:
+            self._dump()
 
     def _records_folder(self) -> Path:
         """One folder per attempt: named by the start of its lowest rank, which all ranks see alike."""

@@ -10,12 +10,16 @@ import math
 from collections import deque
 from collections.abc import Callable
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from holdfast.numbers import duration, number
 from holdfast.runs.ranks import named
 from holdfast.runs.watching.findings import Finding
 from holdfast.runs.watching.run_state import Rank, RunState
 from holdfast.runs.watching.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from holdfast.runs.goodput.attempts import AttemptAccount
 
 LEAST_FRESH_S = 3.0
 LONGEST_DETAIL = 100  # characters of how a rank ended
@@ -156,26 +160,28 @@ def missing(run: RunState, limits: Thresholds, now_s: float) -> Finding | None:
     )
 
 
-def down(run: RunState, limits: Thresholds, now_s: float) -> Finding | None:
-    """The run ended in failure, and nothing started it again."""
+def down(
+    run: RunState,
+    limits: Thresholds,
+    now_s: float,
+    account: Callable[[int], AttemptAccount | None],
+) -> Finding | None:
+    """The run ended in failure, and nothing started it again; `account` tells how an attempt ended."""
     if run.living or not run.failed:
         return None
     since = now_s - run.heard_at
     if since <= limits.down_s:
         return None
-    first = _first_failed(run)
-    ranks = _ids(run.failed)
+    ended = account(run.attempt)
+    how = "" if ended is None else f". {ended.sentence}"
     return Finding(
         "critical",
-        ranks,
-        f"down for {duration(since)}: attempt {run.attempt + 1} ended in failure, rank "
-        f"{first.process.rank} first with {_ending(run)}, and no attempt follows{_after(run.completed)}",
+        _ids(run.failed),
+        f"down for {duration(since)}, and no attempt follows{_after(run.completed)}{how}",
         {
             "down_s": round(since, 1),
             "limit_s": limits.down_s,
-            "first_rank": first.process.rank,
-            "how": first.ended,
-            "detail": first.end_detail,
+            "ending": None if ended is None else ended.end(),
             "last_step": run.completed,
         },
     )

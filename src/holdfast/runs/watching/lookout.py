@@ -10,7 +10,8 @@ No file, no clock: time is what the caller says, in seconds of run time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from holdfast.runs.watching import detectors
@@ -21,6 +22,7 @@ from holdfast.runs.watching.run_state import RunState
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
 
 if TYPE_CHECKING:
+    from holdfast.runs.goodput.attempts import AttemptAccount
     from holdfast.runs.recording.events import Process
     from holdfast.runs.watching.step_summaries import StepSummary
 
@@ -31,8 +33,15 @@ ROLLING_S = 3600.0
 class Lookout:
     """Folds a run's events and judges them."""
 
-    def __init__(self, limits: Thresholds = DEFAULTS, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        limits: Thresholds = DEFAULTS,
+        ledger: Ledger | None = None,
+        account: Callable[[int], AttemptAccount | None] = lambda attempt: None,
+    ) -> None:
         self.limits = limits
+        self.account = cache(account)
+        """How an attempt (0, 1, ...) that is over ended."""
         self.ledger = Ledger() if ledger is None else ledger
         self.run = RunState(self._step, self._attempt, limits.silence_s)
         self.pace = Pace(limits)
@@ -67,7 +76,7 @@ class Lookout:
             "silence": detectors.silence(run, limits, now_s),
             "hang": self._hang.look(run, limits, now_s),
             "missing": detectors.missing(run, limits, now_s),
-            "down": detectors.down(run, limits, now_s),
+            "down": detectors.down(run, limits, now_s, self.account),
             "crash_loop": self._crashes.look(run, limits, now_s),
             "loss_not_finite": self._losses.look(run, limits, now_s),
             "slow_steps": self.pace.slow_steps(),

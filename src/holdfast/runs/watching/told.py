@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.numbers import duration, number
 from holdfast.runs.watching.alarms import Alarm, Change
 from holdfast.runs.watching.plain_text import printable
+
+if TYPE_CHECKING:
+    from holdfast.runs.goodput.attempts import AttemptAccount
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Watched:
     """Those that are open."""
     rejected_lines: int = 0
     """Lines of the events that could not be used."""
+    ended: AttemptAccount | None = None
+    """How the last attempt ended, as `report` says it; None without events."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields; ``event`` is ``status``, so that the record can stand among those of alarms."""
@@ -71,6 +76,7 @@ class Watched:
             "alarms_opened": self.opened,
             "open": [alarm.to_dict() for alarm in self.open],
             "rejected_lines": self.rejected_lines,
+            "ending": None if self.ended is None else self.ended.end(),
         }
 
     def line(self) -> str:
@@ -84,9 +90,10 @@ class Watched:
             alarms = f"open: {', '.join(alarm.id for alarm in self.open)}"
         else:
             alarms = "no alarm is open"
+        how = f". {self.ended.sentence}" if self.ended and self.ended.interrupted else ""
         return printable(
             f"run {self.run_id} {word}{step} after {duration(max(0.0, self.run_time_s))} in {attempts}; "
-            f"{number(self.opened)} alarm{'' if self.opened == 1 else 's'} raised, {alarms}"
+            f"{number(self.opened)} alarm{'' if self.opened == 1 else 's'} raised, {alarms}{how}"
         )
 
 

@@ -11,10 +11,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
 from holdfast.runs.recording.identity import checked_run_id
@@ -28,6 +29,9 @@ from holdfast.runs.watching.replaying import by_process, in_order, replayed
 from holdfast.runs.watching.run_clock import RunClock
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
 from holdfast.runs.watching.told import Told, Watched
+
+if TYPE_CHECKING:
+    from holdfast.runs.goodput.attempts import AttemptAccount
 
 POLL_S = 5.0
 TIMEOUT_S = 300.0
@@ -162,7 +166,8 @@ def replay(
         InputError: no run there, or several and none chosen.
     """
     own = run_folder(Path(folder), run_id)
-    tail, clock, lookout = EventTail(own), RunClock(own), Lookout(limits)
+    tail, clock = EventTail(own), RunClock(own)
+    lookout = Lookout(limits, account=_account_of(own))
     name, opened = _run_id(own), 0
     for at_s, change in replayed(lookout, in_order(tail.history(), clock), poll_s):
         opened += change.event == "opened"
@@ -186,7 +191,7 @@ class _Watcher:
     ) -> None:
         self.folder = own
         self.run_id = own.name
-        self.lookout = Lookout(limits)
+        self.lookout = Lookout(limits, account=_account_of(own))
         self.state = own / saved_alarms.FILE_NAME
         self.command: str | None = None
         self.actions: Actions | None = None
@@ -409,7 +414,22 @@ def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: 
         opened,
         tuple(lookout.ledger.open.values()),
         rejected + run.unusable,
+        lookout.account(run.attempt),
     )
+
+
+def _account_of(own: Path) -> Callable[[int], AttemptAccount | None]:
+    """How an attempt of the run ended, as its report says it."""
+
+    def account(attempt: int) -> AttemptAccount | None:
+        from holdfast.runs.goodput.accounting import breakdown
+
+        with suppress(InputError):
+            attempts = breakdown(own).attempts
+            return attempts[attempt] if attempt < len(attempts) else None
+        return None
+
+    return account
 
 
 def _empty(own: Path) -> InputError:

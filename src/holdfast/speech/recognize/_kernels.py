@@ -1,10 +1,4 @@
-"""Compiled parts of decoding: tries, the n-gram automaton, prefix beam search, alignment.
-
-Every trie (words of the language model, hotwords, n-grams) is one hash table from (node, symbol) to node,
-so that a step costs the same however many entries it has. Symbols of the word and hotword tries are
-characters: labels of several characters (BPE) take several steps, and all ways to spell a word reach the
-same node.
-"""
+"""Compiled prefix beam search, and the alignment of its labels with frames."""
 
 from __future__ import annotations
 
@@ -12,255 +6,34 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-ROOT = 0
-NONE = -1
-
-# Kernels that allocate nothing count no references; inlined, they get the model without copying it.
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, "forceinline": True}
-
-SPACE = 32
-"""The character that separates words; characters are code points."""
-HOTWORD_ONLY = -2
-"""Id of a word that the language model does not have, but the hotwords."""
-
-_HASH_STEP = (
-    1_000_003  # an odd factor: two words of one length share a hash with probability 2**-60 or so
+from holdfast.kernels import kernel
+from holdfast.speech.recognize._tries import (
+    LEAST,
+    NONE,
+    ROOT,
+    SPACE,
+    UNCOUNTED,
+    Floats,
+    Ints,
+    Model,
+    end_word,
+    hotword_step,
+    ngram_score,
+    step,
+    text_hash,
+    word_hash,
 )
-
-
-class Trie(NamedTuple):
-    """Nodes 0 (root) to n - 1 and the steps between them."""
-
-    keys: Ints
-    """[slots] node * symbols + symbol, or -1: free; open addressing, a power of two, half full at most."""
-    nodes: Ints
-    """[slots] Where that step leads."""
-    symbols: int
-    """Number of different symbols."""
-
-
-class Ngrams(NamedTuple):
-    """An n-gram model as an automaton: one node per n-gram, the root for the empty history."""
-
-    trie: Trie
-    log_prob: Floats
-    """[nodes] ln P(last word | the words before it)."""
-    backoff: Floats
-    """[nodes] ln of the backoff weight as a history."""
-    suffix: Ints
-    """[nodes] The longest shorter history that the model has."""
-    leaf: NDArray[np.bool_]
-    """[nodes] Of the highest order: a history of its suffix only."""
-    unknown: int
-    """Id of the word `<unk>`; -1: the model has none."""
-    end: int
-    """Id of `</s>`."""
-
-
-class Hotwords(NamedTuple):
-    """An Aho-Corasick automaton over phrases with a space on both sides."""
-
-    trie: Trie
-    fail: Ints
-    """[nodes] The longest proper suffix that is a node."""
-    bonus: Floats
-    """[nodes] What the phrases that end here add, those of the suffixes included."""
-    promise: Floats
-    """[nodes] What the phrase that has begun adds as long as it can be completed."""
-
-
-class Model(NamedTuple):
-    """All that scores a text beside the acoustic model; immutable, shared by threads."""
-
-    spelling: Ints
-    """Characters of all labels, one after the other."""
-    starts: Ints
-    """[labels + 1] Where each label's characters start."""
-    blank: int
-    space: int
-    """The label that is only the space; -1: there is none."""
-    fused: bool
-    """Whether there is a language model."""
-    lexicon: Trie
-    """Words of the language model and of the hotwords."""
-    word: Ints
-    """[nodes of the lexicon] Id of the word that ends here, or -1."""
-    ngrams: Ngrams
-    history: int
-    """Node of the n-gram automaton at the start of a sentence."""
-    alpha: float
-    beta: float
-    unknown_score: float
-    gain: Floats
-    """[labels] The most that a label can add to the score."""
-    hotwords: Hotwords
-
-
-# --- Tries ---------------------------------------------------------------------------------------
-
-
-@njit(cache=True, **_UNCOUNTED)
-def _slot(keys: Ints, key: int) -> int:
-    """Where a key is, or the free place where it belongs."""
-    mask = keys.size - 1
-    mixed = key * -7046029254386353131  # 2**64 over the golden ratio, as a signed number
-    place = (mixed ^ (mixed >> 32)) & mask
-    while keys[place] != key and keys[place] != NONE:
-        place = (place + 1) & mask
-    return place
-
-
-@njit(cache=True, **_UNCOUNTED)
-def step(trie: Trie, node: int, symbol: int) -> int:
-    """The node behind a step; -1: there is none."""
-    key = node * trie.symbols + symbol
-    place = _slot(trie.keys, key)
-    return trie.nodes[place] if trie.keys[place] == key else NONE
-
-
-@njit(cache=True)
-def build_trie(trie: Trie, symbols: Ints, starts: Ints) -> tuple[Ints, int]:
-    """Add sequences to an empty trie.
-
-    Args:
-        trie: with at least twice as many slots as symbols.
-        symbols: of all sequences, one after the other.
-        starts: [sequences + 1] where each starts.
-
-    Returns:
-        ([sequences] the node at which each ends, number of nodes).
-    """
-    ends = np.empty(starts.size - 1, np.int64)
-    count = 1
-    for k in range(ends.size):
-        node = ROOT
-        for symbol in symbols[starts[k] : starts[k + 1]]:
-            key = node * trie.symbols + symbol
-            place = _slot(trie.keys, key)
-            if trie.keys[place] == NONE:
-                trie.keys[place] = key
-                trie.nodes[place] = count
-                count += 1
-            node = trie.nodes[place]
-        ends[k] = node
-    return ends, count
-
-
-@njit(cache=True)
-def add_ngrams(trie: Trie, suffix: Ints, words: Ints, first: int) -> int:
-    """Add the n-grams of one order, or the prefixes of one length; shorter ones are in the trie.
-
-    Args:
-        trie: of the n-grams; node numbers follow the order of addition.
-        suffix: [nodes] filled for the new ones.
-        words: [n-grams, order].
-        first: number of the first new node.
-
-    Returns:
-        -1, or the row of the first n-gram that was there before (below the count) or whose history is
-        missing (then its row plus the count).
-    """
-    rows, order = words.shape
-    for k in range(rows):
-        node = ROOT
-        for word in words[k, : order - 1]:
-            node = step(trie, node, word)
-            if node == NONE:
-                return rows + k
-        last = words[k, order - 1]
-        key = node * trie.symbols + last
-        place = _slot(trie.keys, key)
-        if trie.keys[place] == key:
-            return k
-        trie.keys[place] = key
-        trie.nodes[place] = first + k
-        # The longest shorter history: shorten the beginning until the last word can follow.
-        shorter = ROOT
-        while node != ROOT and shorter == ROOT:
-            node = suffix[node]
-            shorter = max(step(trie, node, last), ROOT)
-        suffix[first + k] = shorter
-    return NONE
-
-
-@njit(cache=True, **_UNCOUNTED)
-def ngram_score(ngrams: Ngrams, history: int, word: int) -> tuple[float, int]:
-    """(ln P(word | history), the history after it); -1 stands for a word that the model does not have."""
-    if word == NONE:
-        word = ngrams.unknown
-    if word == NONE:
-        return -100 * math.log(10), ROOT  # as KenLM does without <unk>
-    score, node = 0.0, history
-    after = step(ngrams.trie, node, word)
-    while after == NONE:
-        score += ngrams.backoff[node]
-        node = ngrams.suffix[node]
-        after = step(ngrams.trie, node, word)
-    score += ngrams.log_prob[after]
-    return score, ngrams.suffix[after] if ngrams.leaf[after] else after
-
-
-# --- Scores of a prefix --------------------------------------------------------------------------
-
-
-@njit(cache=True, **_UNCOUNTED)
-def _hotword_step(hotwords: Hotwords, node: int, character: int) -> int:
-    after = step(hotwords.trie, node, character)
-    while after == NONE and node != ROOT:
-        node = hotwords.fail[node]
-        after = step(hotwords.trie, node, character)
-    return max(after, ROOT)
-
-
-@njit(cache=True, **_UNCOUNTED)
-def _word_hash(word: int, character: int) -> int:
-    """Hash of a word that grows by a character; 0 is that of no word."""
-    return (word ^ character) * _HASH_STEP + 1
-
-
-@njit(cache=True, **_UNCOUNTED)
-def _text_hash(text: int, word: int) -> int:
-    """Hash of a text that grows by a word."""
-    return (text ^ word) * _HASH_STEP
-
-
-@njit(cache=True, **_UNCOUNTED)
-def _end_word(model: Model, lexicon: int, history: int, hotword: int) -> tuple[float, int, int]:
-    """(what the end of a word adds to the score, the history after it, the hotword's node after it)."""
-    score = 0.0
-    if model.fused:
-        word = NONE if lexicon == NONE else model.word[lexicon]
-        ln_p, history = ngram_score(model.ngrams, history, max(word, NONE))
-        score = model.alpha * ln_p + model.beta
-        if word == NONE:
-            score += model.unknown_score
-    hotword = _hotword_step(model.hotwords, hotword, SPACE)
-    return score + model.hotwords.bonus[hotword], history, hotword
-
-
-@njit(cache=True, **_UNCOUNTED)
-def _log_add(a: float, b: float) -> float:
-    high, low = max(a, b), min(a, b)
-    # Where the lower one is below the last bit of the sum, both functions are saved.
-    return high if low <= high - 40 else high + math.log1p(math.exp(low - high))
-
-
-# --- Prefix beam search --------------------------------------------------------------------------
 
 Node = np.dtype(
     [
         # The prefix without its last label, that label, and its place in the beam (-1: not in it).
-        *((name, np.int32) for name in ("parent", "label", "place")),
+        *((name, np.int64) for name in ("parent", "label", "place")),
         # A longer prefix, the next one with the same parent (-1: none).
-        *((name, np.int32) for name in ("child", "sibling")),
+        *((name, np.int64) for name in ("child", "sibling")),
         # Where its words and characters are: in the lexicon (-1: no such word), n-grams, hotwords.
-        *((name, np.int32) for name in ("lexicon", "history", "hotword")),
+        *((name, np.int64) for name in ("lexicon", "history", "hotword")),
         # Hashes: of the word that has begun (0: none), of the last one that ended, of all that ended.
         *((name, np.int64) for name in ("word", "last_word", "text")),
         # What the words that ended add to the score, and what the word that has begun does.
@@ -292,31 +65,36 @@ class Beam(NamedTuple):
     """[rows] Total score, up to a constant of the frame."""
 
 
-@njit(cache=True)
 def new_beam(model: Model) -> Beam:
     """The search before the first frame: one prefix, the empty one."""
-    nodes = np.zeros(1024, Node)
-    root = nodes[ROOT]
-    root.parent = root.label = root.child = root.sibling = NONE
-    root.history = model.history
-    root.hotword = _hotword_step(model.hotwords, ROOT, SPACE)
-    root.begun = model.hotwords.promise[root.hotword]
-    root.last = -np.inf
+    nodes, start = np.zeros(1024, Node), model.hotwords.start
+    for name in ("parent", "label", "child", "sibling"):
+        nodes[name][ROOT] = NONE
+    nodes["history"][ROOT], nodes["hotword"][ROOT] = model.history, start
+    nodes["begun"][ROOT], nodes["last"][ROOT] = model.hotwords.promise[start], -np.inf
     spans, active = np.zeros((0, 2), np.int64), np.zeros(1, np.int64)
     return Beam(nodes, 1, active, spans, np.empty(1024, np.int64), np.empty(1024))
 
 
-@njit(cache=True)
+@kernel()
 def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
     """The array, or a larger one that begins with it."""
     if rows <= array.size:
         return array
     larger = np.empty(2 * rows, array.dtype)
-    larger[: array.size] = array
+    for k in range(array.size):  # a slice would compile the message of its error
+        larger[k] = array[k]
     return larger
 
 
-@njit(cache=True, **_UNCOUNTED)
+@kernel(**UNCOUNTED)
+def _log_add(a: float, b: float) -> float:
+    high, low = max(a, b), min(a, b)
+    # Where the lower one is below the last bit of the sum, both functions are saved.
+    return high if low <= high - 40 else high + math.log1p(math.exp(low - high))
+
+
+@kernel(**UNCOUNTED)
 def _child(nodes: Any, parent: int, label: int) -> int:
     """The prefix with a further label, which may have left the beam; -1: it was never in it."""
     child = nodes[parent].child
@@ -325,7 +103,7 @@ def _child(nodes: Any, parent: int, label: int) -> int:
     return child
 
 
-@njit(cache=True, **_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _extend(model: Model, prefix: Any, label: int, longer: Any) -> None:
     """Set what a prefix with a further label has, from `lexicon` to `begun`."""
     lexicon, history, hotword = prefix.lexicon, prefix.history, prefix.hotword
@@ -333,14 +111,14 @@ def _extend(model: Model, prefix: Any, label: int, longer: Any) -> None:
     for place in range(model.starts[label], model.starts[label + 1]):
         character = model.spelling[place]
         if character != SPACE:
-            word = _word_hash(word, character)
+            word = word_hash(word, character)
             if lexicon != NONE:
                 lexicon = step(model.lexicon, lexicon, character)
-            hotword = _hotword_step(model.hotwords, hotword, character)
+            hotword = hotword_step(model.hotwords, hotword, character)
         elif word != 0:  # several spaces are one, those at the start none
-            more, history, hotword = _end_word(model, lexicon, history, hotword)
+            more, history, hotword = end_word(model, lexicon, history, hotword)
             lexicon, ended = ROOT, ended + more
-            word, last_word, text = 0, word, _text_hash(text, word)
+            word, last_word, text = 0, word, text_hash(text, word)
     begun = model.hotwords.promise[hotword]
     if model.fused and lexicon == NONE:
         begun += model.unknown_score
@@ -349,7 +127,32 @@ def _extend(model: Model, prefix: Any, label: int, longer: Any) -> None:
     longer.ended, longer.begun = ended, begun
 
 
-@njit(cache=True, nogil=True)
+@kernel(**UNCOUNTED)
+def _above(score: Floats, count: int, least: float) -> int:
+    """How many of the first scores are above one."""
+    above = 0
+    for k in range(count):
+        above += score[k] > least
+    return above
+
+
+@kernel(**UNCOUNTED)
+def _reached_by(score: Floats, count: int, width: int, low: float, top: float) -> float:
+    """The score that `width` reach: halve the interval around it until no number is inside.
+
+    As fast as NumPy's partition, which takes seconds to compile.
+    """
+    middle = (low + top) / 2
+    while low < middle < top:
+        if _above(score, count, middle) < width:
+            top = middle
+        else:
+            low = middle
+        middle = (low + top) / 2
+    return top
+
+
+@kernel(nogil=True)
 def search(
     beam: Beam,
     log_probs: NDArray[np.float32],
@@ -375,19 +178,21 @@ def search(
     nodes, count, active, before, seen, seen_score = beam
     first, size = before.shape[0], active.size
     spans = np.zeros((first + frames, 2), np.int64)
-    spans[:first] = before
+    for frame in range(first):
+        spans[frame, 0], spans[frame, 1] = before[frame, 0], before[frame, 1]
     end = before[first - 1, 1] if first else 0
-    row, used, column = np.empty(labels), np.empty(labels, np.int64), np.empty(labels, np.int64)
-    score, chosen, taken = np.empty(0), np.empty(0, np.int64), np.empty(0, np.bool_)
+    row, used = np.empty(labels), np.empty(labels, np.int64)
     for now in range(first, first + frames):
         # 1. The labels of this frame.
-        best, uses = log_probs[now - first].argmax(), 0
+        best = uses = 0
         for c in range(labels):
             row[c] = log_probs[now - first, c]
+            best = c if row[c] > row[best] else best
+        for c in range(labels):
             if c != best and not row[c] > least:
                 row[c] = -np.inf
             elif c != model.blank:
-                used[uses], column[c] = c, uses
+                used[uses] = c
                 uses += 1
         if uses == 0 and now > 0:
             # Only a blank: every score changes by the same, and the beam stays as it is.
@@ -395,18 +200,15 @@ def search(
                 node = nodes[active[i]]
                 node.total += row[model.blank]
                 node.blank, node.last = node.total, -np.inf
-            spans[now] = spans[now - 1]
+            spans[now, 0], spans[now, 1] = spans[now - 1, 0], end
             continue
         most = size * (uses + 1)
-        if most > score.size:
-            score, chosen = np.empty(2 * most), np.empty(2 * most, np.int64)
-            taken = np.empty(2 * most, np.bool_)
+        score, chosen = np.empty(most), np.empty(most, np.int64)
         nodes, active = _with_room(nodes, count + most), _with_room(active, most)
         seen, seen_score = _with_room(seen, end + most), _with_room(seen_score, end + most)
 
         # 2. Prefixes that stay, by a blank or the last label again; spaces at the start and after a space
         # change nothing either. One whose parent is in the beam is also that one with its last label.
-        taken[:most] = False
         highest = -np.inf
         for i in range(size):
             node = nodes[active[i]]
@@ -418,7 +220,6 @@ def search(
                 last = node.last + row[own]
             if not is_root and row[own] > -np.inf and nodes[node.parent].place != NONE:
                 parent = nodes[node.parent]
-                taken[parent.place * uses + column[own]] = True
                 grown = (parent.blank if own == parent.label else parent.total) + row[own]
                 last = _log_add(last, grown)
             node.next_blank, node.next_last = node.total + row[model.blank], last
@@ -433,13 +234,14 @@ def search(
             for u in range(uses):
                 c = used[u]
                 grown = (node.blank if c == node.label else node.total) + row[c]
-                if taken[i * uses + u] or grown == -np.inf:
-                    continue
                 if c == model.space and (active[i] == ROOT or node.label == c):
                     continue
-                if grown + node.ended + node.begun + model.gain[c] < highest - margin:
+                bound = grown + node.ended + node.begun + model.gain[c]
+                if grown == -np.inf or bound < highest - margin:
                     continue
                 at = _child(nodes, active[i], c)
+                if at != NONE and nodes[at].place != NONE:
+                    continue  # that is the one that stays
                 if at == NONE:
                     at = count + fresh
                     _extend(model, node, c, nodes[at])
@@ -455,12 +257,9 @@ def search(
 
         # 4. The best survive, the earlier of two equal ones.
         lowest = highest - margin
-        if candidates > width:
-            cut = candidates - width
-            lowest = max(lowest, np.partition(score[:candidates], cut)[cut])
-        equal = width
-        for k in range(candidates):
-            equal -= score[k] > lowest
+        if _above(score, candidates, lowest) > width:
+            lowest = _reached_by(score, candidates, width, max(lowest, LEAST), highest)
+        equal = width - _above(score, candidates, lowest)
         for i in range(size):
             nodes[active[i]].place = NONE
         free, survivors, lead = count, 0, 0
@@ -486,52 +285,28 @@ def search(
             node.blank, node.last, node.total = node.next_blank, node.next_last, node.next_total
             seen[end + i], node.place = active[i], i
         seen_score[end], seen_score[end + lead] = seen_score[end + lead], seen_score[end]
-        spans[now] = end, end + survivors
+        spans[now, 0], spans[now, 1] = end, end + survivors
         count, size, end = free, survivors, end + survivors
     return Beam(nodes, count, active[:size].copy(), spans, seen, seen_score)
 
 
-@njit(cache=True)
-def best_texts(beam: Beam, model: Model, most: int) -> tuple[Ints, Floats, Floats, Floats]:
-    """The best texts if the utterance ends here.
-
-    Returns:
-        ([texts] the most probable node of each, [texts] score, [texts] ln P of its alignments, [survivors]
-        score of each node).
-    """
-    # 1. Scores of all survivors, and hashes of their texts.
-    size = beam.active.size
-    scores, texts = np.empty(size), np.empty(size, np.int64)
+@kernel()
+def ends(beam: Beam, model: Model) -> tuple[Floats, Ints]:
+    """What the survivors' words add to their scores if the utterance ends here, and hashes of the texts."""
+    added, texts = np.empty(beam.active.size), np.empty(beam.active.size, np.int64)
     for i, at in enumerate(beam.active):
         node = beam.nodes[at]
-        history, ended, texts[i] = node.history, node.ended, node.text
+        history, added[i], texts[i] = node.history, node.ended, node.text
         if node.word != 0:
-            more, history, _ = _end_word(model, node.lexicon, history, node.hotword)
-            ended, texts[i] = ended + more, _text_hash(node.text, node.word)
+            more, history, _ = end_word(model, node.lexicon, history, node.hotword)
+            added[i], texts[i] = added[i] + more, text_hash(node.text, node.word)
         if model.fused:
             ln_p, _ = ngram_score(model.ngrams, history, model.ngrams.end)
-            ended += model.alpha * ln_p
-        scores[i] = node.total + ended
-    # 2. Prefixes of one text (with a space at the end, in other pieces) are one hypothesis.
-    best, sums, count = np.empty(size, np.int64), np.empty(size), 0
-    order = np.argsort(texts)
-    for k in range(size):
-        i = order[k]
-        total = beam.nodes[beam.active[i]].total
-        if k > 0 and texts[i] == texts[order[k - 1]]:
-            sums[count - 1] = _log_add(sums[count - 1], total)
-            best[count - 1] = i if scores[i] > scores[best[count - 1]] else best[count - 1]
-        else:
-            best[count], sums[count] = i, total
-            count += 1
-    # 3. Equal scores in the order of the hashes, which do not hang on the beam's order.
-    found = beam.active[best[:count]]
-    final = sums[:count] + (scores[best[:count]] - beam.nodes[found].total)
-    ranked = np.argsort(-final, kind="mergesort")[:most]
-    return found[ranked], final[ranked], sums[ranked], scores
+            added[i] += model.alpha * ln_p
+    return added, texts
 
 
-@njit(cache=True)
+@kernel()
 def labels_of(nodes: Any, node: int) -> Ints:
     """The labels of a prefix, first to last."""
     size, at = 0, node
@@ -543,7 +318,7 @@ def labels_of(nodes: Any, node: int) -> Ints:
     return labels
 
 
-@njit(cache=True)
+@kernel()
 def words_of(
     beam: Beam,
     model: Model,
@@ -567,7 +342,9 @@ def words_of(
     """
     spans = align(log_probs, labels, model.blank)
     # 1. The word of each character, its hash, its first and last label.
-    most = (model.starts[labels + 1] - model.starts[labels]).sum()
+    most = 0
+    for label in labels:
+        most += model.starts[label + 1] - model.starts[label]
     hashes, places = np.empty(most, np.int64), np.empty((most, 2), np.int64)
     size = word = 0
     for k, label in enumerate(labels):
@@ -577,7 +354,7 @@ def words_of(
                 continue
             places[size, 0] = places[size, 0] if word != 0 else k
             places[size, 1] = k
-            word = hashes[size] = _word_hash(word, model.spelling[at])
+            word = hashes[size] = word_hash(word, model.spelling[at])
     size += word != 0
     # 2. Confidence, when the next word begins.
     confidence = np.empty(size)
@@ -586,19 +363,21 @@ def words_of(
         if is_greedy:
             mean = 0.0
             for k in range(begin, final + 1):
-                mean += log_probs[spans[k, 0] : spans[k, 1], labels[k]].mean()
+                for frame in range(spans[k, 0], spans[k, 1]):
+                    mean += log_probs[frame, labels[k]] / (spans[k, 1] - spans[k, 0])
             confidence[w] = math.exp(mean / (final + 1 - begin))
         elif w + 1 < size:
-            low, high = beam.spans[spans[places[w + 1, 0], 0]]
+            now = spans[places[w + 1, 0], 0]
+            low, high = beam.spans[now, 0], beam.spans[now, 1]
             seen, score = beam.seen[low:high], beam.seen_score[low:high]
             confidence[w] = _share(beam.nodes, seen, score, hashes[w], False)
         else:
             confidence[w] = _share(beam.nodes, beam.active, scores, hashes[w], True)
-        places[w] = spans[begin, 0], spans[final, 1]
+        places[w, 0], places[w, 1] = spans[begin, 0], spans[final, 1]
     return places[:size], confidence
 
 
-@njit(cache=True)
+@kernel()
 def _share(nodes: Any, active: Ints, score: Floats, word: int, has_ended: bool) -> float:
     """The share of some prefixes' probability whose last complete word is one.
 
@@ -609,7 +388,9 @@ def _share(nodes: Any, active: Ints, score: Floats, word: int, has_ended: bool) 
         word: hash of the word.
         has_ended: whether the utterance has ended, and with it each last word.
     """
-    highest, having, everything = score.max(), 0.0, 0.0
+    highest, having, everything = score[0], 0.0, 0.0
+    for k in range(active.size):
+        highest = max(highest, score[k])
     for k in range(active.size):
         node = nodes[active[k]]
         mass = math.exp(score[k] - highest)
@@ -619,7 +400,7 @@ def _share(nodes: Any, active: Ints, score: Floats, word: int, has_ended: bool) 
     return having / everything
 
 
-@njit(cache=True)
+@kernel()
 def align(log_probs: NDArray[np.float32], labels: Ints, blank: int) -> Ints:
     """The most probable alignment of labels with frames (Viterbi).
 
@@ -629,8 +410,9 @@ def align(log_probs: NDArray[np.float32], labels: Ints, blank: int) -> Ints:
     frames, size = log_probs.shape[0], labels.size
     spans = np.zeros((size, 2), np.int64)
     states = 2 * size + 1  # blank, label, blank, ..., label, blank
-    value = np.full(states, -np.inf, np.float32)
-    value[0] = 0.0  # in front of the first frame
+    value = np.empty(states, np.float32)
+    for s in range(states):
+        value[s] = -np.inf if s else 0.0  # in front of the first frame
     came = np.zeros((frames, states), np.int8)
     for frame in range(frames):
         row = log_probs[frame]

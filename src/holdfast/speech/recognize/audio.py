@@ -15,6 +15,8 @@ from holdfast.errors import InputError
 Array = npt.NDArray[Any]
 SLOWEST, FASTEST = 4_000, 384_000
 """Sample rates that can be resampled, in Hz."""
+LOUDEST = 32.0
+"""Largest sample, 30 dB above full scale."""
 _STREAMED = 0x7FFF0000
 """Sizes from here on are what programs write into a WAV header before they know the length."""
 
@@ -49,7 +51,8 @@ def read_audio(
 
     Raises:
         InputError: ``not-found``, ``unknown-format``, ``damaged`` (cut off), ``empty-input``,
-            ``not-finite``, or ``out-of-range`` (sample rate, or a part outside the file).
+            ``not-finite``, or ``out-of-range`` (sample rate, samples far beyond full scale, or a part
+            outside the file).
     """
     import soundfile
 
@@ -70,7 +73,8 @@ def read_audio(
                 expected = f"a part of {frames / source_rate:g} s"
                 raise _refused(path, "part of the audio", "out-of-range", found, expected)
             stop = min(stop, frames)
-            file.seek(start)
+            if start:  # GSM and others cannot seek
+                file.seek(start)
             # [samples, channels]
             channels = file.read(stop - start, dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
@@ -89,6 +93,9 @@ def read_audio(
     if not np.isfinite(channels).all():
         found = f"{int((~np.isfinite(channels)).sum())} samples are NaN or infinite"
         raise _refused(path, "audio", "not-finite", found, "finite samples")
+    if (peak := np.abs(channels).max()) > LOUDEST:
+        found = f"a peak of {peak:,.0f}, perhaps integers that were not divided by 32768"
+        raise _refused(path, "audio: far beyond full scale", "out-of-range", found, "-1 to 1")
     notes = []
     if channels.shape[1] > 1:
         notes.append(f"{channels.shape[1]} channels mixed")

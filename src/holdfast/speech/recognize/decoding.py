@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import InputError
 from holdfast.speech.recognize import _kernels as kernels
+from holdfast.speech.recognize._tries import Model
 from holdfast.speech.recognize.emissions import (
     Emissions,
     Kind,
@@ -93,10 +93,10 @@ class Decoder:
                 raise InputError(f"invalid {name}", code="out-of-range", place=name, found=found)
 
     @cached_property
-    def _prepared(self) -> dict[int, tuple[Labels, kernels.Model, list[str]]]:
+    def _prepared(self) -> dict[int, tuple[Labels, Model, list[str]]]:
         return {}
 
-    def prepared(self, columns: int) -> tuple[Labels, kernels.Model, list[str]]:
+    def prepared(self, columns: int) -> tuple[Labels, Model, list[str]]:
         """Labels, scores and doubts for a model with a number of outputs.
 
         Raises:
@@ -132,8 +132,7 @@ class Decoder:
         }
         # Every set of labels is prepared once, before the threads.
         doubts += [text for each in emissions.values() for text in self.prepared(each.shape[1])[2]]
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        with ThreadPoolExecutor(min(processors, len(emissions)) or 1) as pool:
+        with ThreadPoolExecutor() as pool:
             texts = list(pool.map(self.decode_log_probs, emissions.values()))
         rows = zip(emissions.items(), texts, strict=True)
         return Decoded(
@@ -185,12 +184,21 @@ class Search:
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The best texts if the utterance ends here."""
-        *texts, scores = kernels.best_texts(self.beam, self.model, self.decoder.texts)
+        added, texts = kernels.ends(self.beam, self.model)  # [survivors]
+        totals = self.beam.nodes["total"][self.beam.active]
+        scores = totals + added
+        # Prefixes of one text (with a space at the end, in other pieces) are one hypothesis.
+        order = np.lexsort((-scores, texts))
+        first = np.flatnonzero(np.r_[True, np.diff(texts[order]) != 0])
+        log_prob = np.logaddexp.reduceat(totals[order], first)
+        best = order[first]
+        final = log_prob + added[best]
         found = []
-        for node, score, log_prob in zip(*(each.tolist() for each in texts), strict=True):
-            words = self._words(node, scores)
+        # Equal scores are in the order of the hashes, which do not hang on the beam's order.
+        for rank in np.argsort(-final, kind="stable")[: self.decoder.texts]:
+            words = self._words(self.beam.active[best[rank]], scores)
             text = self.labels.joined.join(word.word for word in words)
-            found.append(Hypothesis(text, score, log_prob, words))
+            found.append(Hypothesis(text, float(final[rank]), float(log_prob[rank]), words))
         return tuple(found)
 
     def _words(self, node: int, scores: NDArray[np.float64]) -> tuple[Word, ...]:

@@ -104,8 +104,8 @@ def utterances(
     """Name -> [frames, labels] of each utterance, and what is doubtful about them.
 
     Args:
-        values: [frames, labels], [utterances, frames, labels], a list of the former, or
-            name -> one of these.
+        values: [frames, labels], [utterances, frames, labels], a list of the former, or name -> one of
+            the former, or a single name -> batch.
         lengths: [utterances] frames of a batch that are not padding.
 
     Raises:
@@ -113,26 +113,30 @@ def utterances(
     """
     if isinstance(values, (list, tuple)):
         values = {f"logits[{k}]": each for k, each in enumerate(values)}
-    named = values if isinstance(values, Mapping) else {"logits": values}
-    if lengths is not None and len(named) != 1:
+    given = values if isinstance(values, Mapping) else {"logits": values}
+    named = {name: _array(each) for name, each in given.items()}
+    if lengths is None and all(each.ndim != 3 for each in named.values()):
+        return named, []
+    if len(named) != 1:
         raise _unfit(", ".join(named))
-    found: dict[str, Any] = {}
-    doubts = []
-    for name, array in ((name, np.asarray(each)) for name, each in named.items()):
-        if array.ndim != 3 and lengths is None:
-            found[name] = array
-            continue
-        batch = array if array.ndim == 3 else array[None]
-        counts = np.full(len(batch), batch.shape[1]) if lengths is None else np.ravel(lengths)
-        whole = counts.size == len(batch) and counts.dtype.kind in "iu"
-        if not whole or (counts.size and not 0 <= counts.min() <= counts.max() <= batch.shape[1]):
-            raise _unfit(f"{counts.tolist()} for shape {array.shape}")
-        parts = [part[:count] for part, count in zip(batch, counts, strict=True)]
-        names = [f"{name}[{k}]" for k in range(len(parts))] if array.ndim == 3 else [name]
-        found |= dict(zip(names, parts, strict=True))
-        if lengths is None and len(batch) > 1:
-            doubts.append("The batch has no lengths: padding, if any, was decoded as speech.")
-    return found, doubts
+    ((name, batch),) = named.items()
+    if batch.ndim != 3:
+        batch = batch[None]
+    counts = np.full(len(batch), batch.shape[1]) if lengths is None else np.ravel(lengths)
+    whole = counts.size == len(batch) and counts.dtype.kind in "iu"
+    if not whole or not ((counts >= 0) & (counts <= batch.shape[1])).all():
+        raise _unfit(f"{counts.tolist()} for shape {batch.shape}")
+    parts = {f"{name}[{k}]": batch[k, :count] for k, count in enumerate(counts)}
+    doubt = "The batch has no lengths: padding, if any, was decoded as speech."
+    return parts, [doubt] if lengths is None and len(batch) > 1 else []
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Also of torch tensors that NumPy refuses: bfloat16, with a gradient, of another device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values
+    return np.asarray(values)
 
 
 def read_emissions(path: Path) -> tuple[dict[str, Any], Any]:

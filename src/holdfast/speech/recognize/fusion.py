@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.opening import open_source
-from holdfast.speech.recognize import _kernels as kernels
+from holdfast.speech.recognize import _tries as tries
 from holdfast.speech.recognize.labels import Labels
 from holdfast.speech.recognize.language_model import LanguageModel, empty_trie
 
@@ -19,7 +19,7 @@ MARKERS = ("<s>", "</s>", "<unk>", "<UNK>")
 FEW = 0.5
 """Share of a language model's words that the labels can spell below which its use is doubtful."""
 
-_Sequences = tuple[kernels.Ints, kernels.Ints]
+_Sequences = tuple[tries.Ints, tries.Ints]
 
 
 def fuse(
@@ -30,7 +30,7 @@ def fuse(
     alpha: float,
     beta: float,
     unknown_score: float,
-) -> tuple[kernels.Model, list[str]]:
+) -> tuple[tries.Model, list[str]]:
     """Prepare a search.
 
     Returns:
@@ -47,20 +47,20 @@ def fuse(
         doubts += _check_words(list(words), letters, labels)
         # A hotword is a word, also if the language model does not have it.
         for word in sorted({word for phrase in phrases for word in phrase.split()}):
-            words.setdefault(word, kernels.HOTWORD_ONLY)
+            words.setdefault(word, tries.HOTWORD_ONLY)
     # The words' tree: characters of every word, and the id at the node where it ends.
     symbols, starts = _characters(list(words))
     lexicon = empty_trie(symbols.size, CHARACTERS)
-    ends, nodes = kernels.build_trie(lexicon, symbols, starts)
-    ids = np.full(nodes, kernels.NONE, np.int64)
+    ends, nodes = tries.build_trie(lexicon, symbols, starts)
+    ids = np.full(nodes, tries.NONE, np.int64)
     ids[ends] = list(words.values())
     spelling, places = _characters(labels.texts)
     favored = _automaton(phrases)
     # What a label can add at most: its ends of words, and hotwords that end or begin with it.
     ended = favored.bonus.max() + (max(beta, 0.0) if lm is not None else 0.0)
     gain = [text.count(" ") * ended + favored.promise.max() for text in labels.texts]
-    space = labels.texts.index(" ") if " " in labels.texts else kernels.NONE
-    model = kernels.Model(
+    space = labels.texts.index(" ") if " " in labels.texts else tries.NONE
+    model = tries.Model(
         spelling,
         places,
         labels.blank,
@@ -69,7 +69,7 @@ def fuse(
         lexicon,
         ids,
         _no_ngrams() if lm is None else lm.ngrams,
-        kernels.ROOT if lm is None else lm.start,
+        tries.ROOT if lm is None else lm.start,
         float(alpha),
         float(beta),
         float(unknown_score),
@@ -171,18 +171,17 @@ def _characters(texts: Sequence[str]) -> _Sequences:
     return points.astype(np.int64), np.cumsum(sizes)
 
 
-def _automaton(phrases: Mapping[str, float]) -> kernels.Hotwords:
+def _automaton(phrases: Mapping[str, float]) -> tries.Hotwords:
     """Aho and Corasick's automaton: a step costs the same for any number of phrases."""
     padded = {f" {phrase} ": weight for phrase, weight in phrases.items()}
-    steps = sum(map(len, padded))
-    trie, fail = empty_trie(steps, CHARACTERS), np.zeros(steps + 1, np.int64)
-    # 1. Nodes are the prefixes of the phrases, the short ones first: a link leads to a shorter one.
-    nodes = {"": kernels.ROOT}
-    for size in range(1, max(map(len, padded), default=0) + 1):
-        prefixes = sorted({text[:size] for text in padded if len(text) >= size})
-        symbols, _ = _characters(prefixes)
-        kernels.add_ngrams(trie, fail, symbols.reshape(-1, size), len(nodes))
-        nodes |= {prefix: node for node, prefix in enumerate(prefixes, len(nodes))}
+    # 1. Nodes are the prefixes of the phrases, in the order in which `build_trie` numbers them.
+    nodes = {"": tries.ROOT}
+    for text in padded:
+        for size in range(1, len(text) + 1):
+            nodes.setdefault(text[:size], len(nodes))
+    symbols, starts = _characters(list(padded))
+    trie = empty_trie(symbols.size, CHARACTERS)
+    tries.build_trie(trie, symbols, starts)
     # 2. A phrase that has begun promises its share; its closing space turns that into the bonus.
     bonus, promise = np.zeros(len(nodes)), np.zeros(len(nodes))
     for text, weight in padded.items():
@@ -190,16 +189,20 @@ def _automaton(phrases: Mapping[str, float]) -> kernels.Hotwords:
         for size in range(2, len(text)):
             node = nodes[text[:size]]
             promise[node] = max(promise[node], weight * (size - 1) / (len(text) - 2))
-    # 3. A suffix counts wherever it ends.
-    for node in range(1, len(nodes)):
-        bonus[node] += bonus[fail[node]]
-        promise[node] = max(promise[node], promise[fail[node]])
-    return kernels.Hotwords(trie, fail, bonus, promise)
+    # 3. A suffix counts wherever it ends; the short ones first.
+    fail = np.zeros(len(nodes), np.int64)
+    for prefix in sorted(nodes, key=len)[1:]:
+        suffixes = (prefix[k:] for k in range(1, len(prefix) + 1))
+        node, shorter = nodes[prefix], next(nodes[each] for each in suffixes if each in nodes)
+        fail[node] = shorter
+        bonus[node] += bonus[shorter]
+        promise[node] = max(promise[node], promise[shorter])
+    return tries.Hotwords(trie, fail, bonus, promise, nodes.get(" ", tries.ROOT))
 
 
-def _no_ngrams() -> kernels.Ngrams:
+def _no_ngrams() -> tries.Ngrams:
     zero = np.zeros(1)
     places = np.zeros(1, np.int64)
-    return kernels.Ngrams(
-        empty_trie(1, 1), zero, zero, places, np.ones(1, np.bool_), kernels.NONE, kernels.NONE
+    return tries.Ngrams(
+        empty_trie(1, 1), zero, zero, places, np.ones(1, np.bool_), tries.NONE, tries.NONE
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import InputError
 from holdfast.opening import open_source
-from holdfast.speech.recognize import _kernels as kernels
+from holdfast.speech.recognize import _tries as tries
 
 _SECTION = re.compile(rb"^[ \t]*\\(\d+)-grams:[ \t\r]*$", re.MULTILINE)
 _END = re.compile(rb"^[ \t]*\\end\\", re.MULTILINE)
@@ -38,7 +38,7 @@ class LanguageModel:
     """By id; those of markers (`<s>`, `</s>`, `<unk>`) included."""
     order: int
     """Longest n-grams."""
-    ngrams: kernels.Ngrams
+    ngrams: tries.Ngrams
     start: int
     """Node of the history `<s>`."""
 
@@ -61,8 +61,7 @@ class LanguageModel:
                 expected="the ARPA file that it was built from",
             )
         sections = _sections(data, path)
-        first = sections[0]
-        vocabulary = first.words
+        vocabulary = sections[0].words
         words = tuple(vocabulary.to_pylist())
         by_word = {word: k for k, word in enumerate(words)}
         for marker in ("<s>", "</s>"):
@@ -84,7 +83,7 @@ class LanguageModel:
             ids = ids.astype(np.int64).reshape(-1, part.order)
             unlisted = (ids < 0).any(1)
             # An n-gram that occurs twice, or whose history is missing.
-            wrong = kernels.add_ngrams(trie, suffix, ids, node)
+            wrong = tries.add_ngrams(trie, suffix, ids, node)
             wrong = int(np.argmax(unlisted)) if unlisted.any() else wrong
             if wrong >= 0:
                 row = wrong % part.count
@@ -92,20 +91,16 @@ class LanguageModel:
                 expected = "an n-gram once, with its history, of words that are in the 1-grams"
                 raise _damaged(path, f"\\{part.order}-grams:, entry {row + 1}", found, expected)
             node += part.count
-        log_prob = np.concatenate([[0.0], *(part.log_prob for part in sections)])
-        backoff = np.concatenate([[0.0], *(part.backoff for part in sections)])
-        leaf = np.arange(nodes) >= nodes - sections[-1].count
-        unknown = by_word.get("<unk>", by_word.get("<UNK>", kernels.NONE))
-        ngrams = kernels.Ngrams(
+        ngrams = tries.Ngrams(
             trie,
-            log_prob * math.log(10),
-            backoff * math.log(10),
+            np.concatenate([[0.0], *(part.log_prob for part in sections)]) * math.log(10),
+            np.concatenate([[0.0], *(part.backoff for part in sections)]) * math.log(10),
             suffix,
-            leaf if len(sections) > 1 else leaf | True,
-            unknown,
+            np.arange(nodes) >= nodes - sections[-1].count,
+            by_word.get("<unk>", by_word.get("<UNK>", tries.NONE)),
             by_word["</s>"],
         )
-        start = kernels.ROOT if len(sections) == 1 else 1 + by_word["<s>"]
+        start = tries.ROOT if len(sections) == 1 else 1 + by_word["<s>"]
         return cls(words, len(sections), ngrams, start)
 
     def score(self, words: Sequence[str]) -> list[float]:
@@ -117,15 +112,15 @@ class LanguageModel:
         ids = {word: k for k, word in enumerate(self.words)}
         history, scores = self.start, []
         for word in [*words, "</s>"]:
-            ln_p, history = kernels.ngram_score(self.ngrams, history, ids.get(word, kernels.NONE))
+            ln_p, history = tries.ngram_score(self.ngrams, history, ids.get(word, tries.NONE))
             scores.append(ln_p)
         return scores
 
 
-def empty_trie(steps: int, symbols: int) -> kernels.Trie:
+def empty_trie(steps: int, symbols: int) -> tries.Trie:
     """A trie with room for a number of steps."""
     slots = 1 << max(2 * steps, 2).bit_length()
-    return kernels.Trie(np.full(slots, kernels.NONE, np.int64), np.zeros(slots, np.int64), symbols)
+    return tries.Trie(np.full(slots, tries.NONE, np.int64), np.zeros(slots, np.int64), symbols)
 
 
 @dataclass(frozen=True)
@@ -174,34 +169,28 @@ def _section(data: bytes, order: int, count: int, path: Path) -> _Section:
         lines = pa.array(data.decode().strip().split("\n"))
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8", code="invalid-encoding", path=path, place=place) from error
-    fields = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(lines))
-    sizes = pc.list_value_length(fields).to_numpy()
-    fits = (sizes == order + 1) | (sizes == order + 2)
-    row = int(np.argmin(fits))
-    if len(lines) != count or not fits.all():
-        found = f"{len(lines)} lines; {str(lines[row])[:80]!r}"
+    words = r"\s+".join([r"\S+"] * order)
+    fields = pc.extract_regex(lines, rf"^\s*(?P<p>\S+)\s+(?P<words>{words})(?:\s+(?P<b>\S+))?\s*$")
+    row = pc.index(fields.is_null(), True).as_py()
+    if len(lines) != count or row >= 0:
+        found = f"{len(lines)} lines; {str(lines[max(row, 0)])[:80]!r}"
         expected = f"{count} lines of a number, {order} words and perhaps a number"
         raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
-    flat, starts = pc.list_flatten(fields), np.cumsum(sizes) - sizes
-    longer = sizes == order + 2
-    numbers = [starts, (starts + order + 1)[longer]]
     expected = "log10 of a probability, and a finite back-off"
+    given = pc.struct_field(fields, "b")
+    numbers = pc.struct_field(fields, "p"), pc.if_else(pc.equal(given, ""), "0", given)
     try:
-        log_prob, given = (
-            pc.cast(flat.take(pa.array(at)), pa.float64()).to_numpy() for at in numbers
-        )
+        log_prob, backoff = (pc.cast(each, pa.float64()).to_numpy() for each in numbers)
     except pa.ArrowInvalid as error:
         raise _damaged(path, place, str(error), expected) from error
-    backoff = np.zeros(count)
-    backoff[longer] = given
     wrong = ~(log_prob <= 1e-6) | ~np.isfinite(backoff)
     if wrong.any():
         row = int(np.argmax(wrong))
         found = repr(str(lines[row])[:80])
         raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
-    places = (starts[:, None] + np.arange(1, order + 1)).ravel()
+    split = pc.list_flatten(pc.ascii_split_whitespace(pc.struct_field(fields, "words")))
     # Old tools write -99 for a probability of zero; as KenLM does, it is taken as it is.
-    return _Section(order, flat.take(pa.array(places)), log_prob, backoff)
+    return _Section(order, split, log_prob, backoff)
 
 
 def _damaged(path: Path, place: str, found: str, expected: str) -> InputError:

@@ -1,21 +1,26 @@
-"""Lists of utterances: NeMo and Lhotse JSON lines, Kaldi folders, and CSV with path and text."""
+"""Lists of utterances (NeMo and Lhotse JSON lines, Kaldi folders), and which can be used for what."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from holdfast.errors import InputError
-from holdfast.lines import Rejects
 from holdfast.opening import open_source
 from holdfast.progress import track
-from holdfast.speech.recognize.alphabet import clean_text
-from holdfast.speech.recognize.audio import Audio, read_audio
+from holdfast.speech.recognize.audio import Array, Audio, read_audio
+from holdfast.speech.recognize.features import log_features
+from holdfast.speech.recognize.labels import clean_text, frames_needed
+from holdfast.speech.recognize.model import SpeechModel
 
 MOST_REJECTED = 0.1
 """Share of the entries of a manifest that may be unusable."""
@@ -45,9 +50,8 @@ def read_manifest(path: str | Path) -> tuple[list[Utterance], list[Excluded]]:
     """Read a manifest; relative audio paths begin at its folder, or else at the working directory.
 
     Args:
-        path: a Kaldi folder (wav.scp, text, and utt2spk and segments where there are any), a ``.csv``
-            file with columns path and text (and speaker), or JSON lines of NeMo or of Lhotse's cuts,
-            compressed or not.
+        path: a Kaldi folder (wav.scp, text, and utt2spk and segments where there are any), or JSON
+            lines of NeMo or of Lhotse's cuts, compressed or not.
 
     Returns:
         The utterances, and rows of the lines that are not usable.
@@ -56,27 +60,21 @@ def read_manifest(path: str | Path) -> tuple[list[Utterance], list[Excluded]]:
         InputError: ``unreadable``, ``no-data``, or ``too-many-rejects``: more than a tenth of the lines.
     """
     path = Path(path)
-    lines, read, records = _format(path)
-    found, rejects, number = [], Rejects(lines), 0
-    try:
-        for number, record in records:
-            try:
-                found += [_utterance(row, lines.parent) for row in read(record)]
-            except KeyError as error:
-                rejects.add(number, f"no {error}", str(record))
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                rejects.add(number, f"not an utterance: {error}", str(record))
-    except csv.Error as error:
-        rejects.add(number + 1, f"not CSV: {error}", "")
-    rejects.check(
-        len(found) + rejects.count, MOST_REJECTED, "audio and text", "correct these lines"
-    )
-    if not found:
+    lines, read = path, _json_line
+    if path.is_dir():
+        lines, read = path / "text", partial(_kaldi, *_kaldi_tables(path))
+    found, excluded = [], []
+    for number, line in _lines(lines):
+        try:
+            found += [_utterance(row, lines.parent) for row in read(line)]
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else f"not an utterance: {error}"
+            row = {"utterance": f"line {number}", "code": "invalid-value", "reason": what}
+            excluded.append(row)
+    if not found and not excluded:
         raise InputError("no utterances", code="no-data", path=path, expected="audio and text")
-    return found, [
-        {"utterance": f"line {each.line}", "code": "invalid-value", "reason": each.reason}
-        for each in rejects.kept
-    ]
+    check_share(excluded, len(found) + len(excluded), str(path))
+    return found, excluded
 
 
 def usable(
@@ -130,7 +128,7 @@ def check_share(excluded: Sequence[Excluded], total: int, place: str) -> None:
 
 
 def check_disjoint(
-    train: Iterable[Utterance], test: Iterable[Utterance], shared_speakers: bool = False
+    train: Sequence[Utterance], test: Sequence[Utterance], shared_speakers: bool = False
 ) -> bool:
     """Refuse utterances, and speakers, that are in the training set and in the test set.
 
@@ -145,41 +143,109 @@ def check_disjoint(
     Raises:
         InputError: ``overlap``.
     """
-    train, test = list(train), list(test)
-    keys: Mapping[str, Callable[[Utterance], Any]] = {
-        "utterances": lambda each: (each.path.resolve(), each.start_s),
-        "speakers": lambda each: each.speaker,
-    }
-    shared: dict[str, set[Any]] = {}
-    for what, key in keys.items():
-        shared[what] = {key(each) for each in train} & {key(each) for each in test} - {""}
-        if shared[what] and not (what == "speakers" and shared_speakers):
-            names = sorted(str(each) for each in shared[what])
-            remedy = "remove them from one set"
-            if what == "speakers":
-                remedy += ", or set data.shared_speakers to measure on known speakers"
-            raise InputError(
-                f"{what} are in the training set and in the test set",
-                code="overlap",
-                place="data.test",
-                found=f"{len(names):,}: {', '.join(names[:3])}",
-                expected=f"different {what}",
-                remedy=remedy,
-            )
-    return not shared["speakers"] and all(each.speaker for each in (*train, *test))
+    places = [{(each.path.resolve(), each.start_s) for each in part} for part in (train, test)]
+    speakers = [{each.speaker for each in part} for part in (train, test)]
+    shared = speakers[0] & speakers[1] - {""}
+    remedy = "remove them from one set"
+    if both := places[0] & places[1]:
+        raise _overlap("utterances", [f"{path}, {start:g} s" for path, start in both], remedy)
+    if shared and not shared_speakers:
+        remedy += ", or set data.shared_speakers to measure on known speakers"
+        raise _overlap("speakers", shared, remedy)
+    return not shared and "" not in speakers[0] | speakers[1]
 
 
-def _format(
-    path: Path,
-) -> tuple[Path, Callable[[Any], Iterable[Mapping[str, Any]]], Iterable[tuple[int, Any]]]:
-    """The file of the lines, what reads one of them, and the lines with their numbers."""
-    if path.is_dir():
-        lines = path / "text"
-        return lines, partial(_kaldi, *_kaldi_tables(path)), _lines(lines)
-    if path.name.removesuffix(".gz").endswith(".csv"):
-        table = csv.DictReader(line + "\n" for _, line in _lines(path))
-        return path, _csv, ((table.line_num, row) for row in table)
-    return path, _json_line, _lines(path)
+def _overlap(what: str, names: Iterable[str], remedy: str) -> InputError:
+    names = sorted(names)
+    return InputError(
+        f"{what} are in the training set and in the test set",
+        code="overlap",
+        place="data.test",
+        found=f"{len(names):,}: {', '.join(names[:3])}",
+        expected=f"different {what}",
+        remedy=remedy,
+    )
+
+
+# --- Training sets --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Example:
+    """An utterance that can be trained on."""
+
+    utterance: Utterance
+    frames: int
+    """Number of feature frames."""
+    target: list[int]
+    """Labels of its text."""
+    fingerprint: str
+    """Hash of its samples."""
+
+
+@dataclass
+class Screening:
+    """What came of the utterances of a training set."""
+
+    examples: list[Example] = field(default_factory=list)
+    """Those that can be used."""
+    excluded: list[Excluded] = field(default_factory=list)
+    """The others: codes of `read_audio`, ``unknown-character``, and ``text-too-long`` where CTC needs
+    more outputs than the audio has."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Characters outside the alphabet, with their counts."""
+    seconds: float = 0.0
+    """Audio of the examples."""
+
+
+def screen(utterances: Sequence[Utterance], model: SpeechModel) -> Screening:
+    """Read every utterance once, and set the normalization of the model's features.
+
+    Raises:
+        InputError: ``too-many-rejects`` if more than a tenth cannot be used, or all.
+    """
+    result, settings, network = Screening(), model.features, model.network
+    count, sums = 0, torch.zeros(2, settings.bins, dtype=torch.float64)
+    for each, audio in usable(utterances, settings.rate, result.excluded, settings.window):
+        if unknown := model.alphabet.unknown(each.text):
+            result.unknown += unknown
+            reason = f"characters outside the alphabet: {''.join(unknown)}"
+            result.excluded.append(excluded_row(each, "unknown-character", reason))
+            continue
+        features = log_features(audio.samples, settings).double()
+        target = model.alphabet.encode(each.text)
+        outputs = int(network.output_lengths(torch.tensor(len(features))))
+        if frames_needed(target) > outputs:
+            reason = f"{frames_needed(target)} outputs needed, {outputs} in {audio.seconds:.2f} s"
+            result.excluded.append(excluded_row(each, "text-too-long", reason))
+            continue
+        count += len(features)
+        sums += torch.stack([features.sum(0), features.square().sum(0)])
+        result.seconds += audio.seconds
+        example = Example(each, len(features), target, fingerprint(audio.samples))
+        result.examples.append(example)
+    check_share(result.excluded, len(utterances), "data.train")
+    mean, square = sums / count
+    network.mean.copy_(mean)
+    network.deviation.copy_((square - mean.square()).clamp_min(1e-4).sqrt())
+    return result
+
+
+def refuse_same_sound(examples: Sequence[Example], test: Sequence[Utterance], rate: int) -> None:
+    """Refuse a test utterance whose samples are in the training set under another name.
+
+    Raises:
+        InputError: ``overlap``.
+    """
+    known = {each.fingerprint: each.utterance.id for each in examples}
+    marks = ((each, fingerprint(audio.samples)) for each, audio in usable(test, rate, []))
+    if both := [f"{each.id} as {known[mark]}" for each, mark in marks if mark in known]:
+        raise _overlap("sounds", both, "remove them from one set")
+
+
+def fingerprint(samples: Array) -> str:
+    """Hash of samples as 16-bit integers: equal for the same sound in another file or format."""
+    return blake2b(np.round(samples * 32767).astype(np.int32).tobytes(), digest_size=16).hexdigest()
 
 
 # --- Formats -------------------------------------------------------------------------------------
@@ -199,7 +265,7 @@ def _utterance(row: Mapping[str, Any], folder: Path) -> Utterance:
         text,
         str(row.get("speaker") or ""),
         start,
-        None if duration in (None, "") else float(duration),
+        None if duration is None else float(duration),
     )
 
 
@@ -220,10 +286,6 @@ def _json_line(line: str) -> Iterable[Mapping[str, Any]]:
     return [
         {**each, **place, "offset": row["start"] + each["start"]} for each in row["supervisions"]
     ]
-
-
-def _csv(row: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return [{**row, "audio_filepath": row["path"]}]
 
 
 def _kaldi(

@@ -13,9 +13,9 @@ from torch import nn
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.files import write_whole
-from holdfast.speech.recognize.alphabet import Alphabet
 from holdfast.speech.recognize.decoding import Decoder
 from holdfast.speech.recognize.features import FeatureSettings
+from holdfast.speech.recognize.labels import Alphabet
 from holdfast.speech.recognize.network import Network, NetworkSettings
 
 DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"

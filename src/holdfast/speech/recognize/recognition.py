@@ -10,13 +10,11 @@ from typing import Any
 from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.progress import track
-from holdfast.speech.recognize.audio import Audio, read_audio
-from holdfast.speech.recognize.decoding import Decoder
-from holdfast.speech.recognize.hypotheses import Segment
+from holdfast.speech.recognize.audio import read_audio
+from holdfast.speech.recognize.hypotheses import Format, subtitles
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.results import Recognition, Transcript
-from holdfast.speech.recognize.streaming import Stream, advance
-from holdfast.speech.recognize.subtitles import Format, subtitles
+from holdfast.speech.recognize.streaming import transcribe
 
 
 def recognize(
@@ -47,6 +45,7 @@ def recognize(
         found = f"{stream_s:g} s"
         raise InputError("invalid chunk", code="out-of-range", place="stream_s", found=found)
     recognizer, paths = SpeechModel.load(model), [Path(each) for each in audio]
+    chunk = None if stream_s is None else max(1, round(stream_s * recognizer.features.rate))
     decoder = recognizer.decoder(**settings)
     doubts = decoder.prepared(recognizer.alphabet.size)[2]
     names = [each.stem for each in paths]
@@ -69,7 +68,7 @@ def recognize(
                 problem = f"{error.code}: {error.problem}"
                 transcript = Transcript(str(path), problem=problem)
             else:
-                segments = segments_of(recognizer, decoder, sound, stream_s)
+                (segments,) = transcribe(recognizer, decoder, [sound.samples], chunk)
                 transcript = Transcript(str(path), segments, sound.notes)
             transcripts.append(transcript)
             tracker.advance(1)
@@ -79,23 +78,3 @@ def recognize(
                 write_whole(target, subtitles(transcript.best.words, form, path.stem).encode())
                 written[target.name] = target
     return Recognition(transcripts, written, doubts)
-
-
-def segments_of(
-    model: SpeechModel, decoder: Decoder, audio: Audio, stream_s: float | None = None
-) -> list[Segment]:
-    """What was said, from pause to pause.
-
-    Args:
-        model: recognizes it.
-        decoder: of the model.
-        audio: at the model's rate.
-        stream_s: seconds per chunk; None: all at once.
-    """
-    stream, size = Stream(model, decoder), len(audio.samples)
-    chunk = size if stream_s is None else max(1, round(stream_s * audio.rate))
-    found: list[Segment] = []
-    for begin in range(0, size, chunk):
-        samples, end = audio.samples[begin : begin + chunk], begin + chunk >= size
-        found += advance([stream], [samples], [end])[0]
-    return found

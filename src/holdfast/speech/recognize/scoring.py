@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from holdfast.speech.recognize.alphabet import clean_text
 from holdfast.speech.recognize.decoding import Decoder
 from holdfast.speech.recognize.hypotheses import together
+from holdfast.speech.recognize.labels import clean_text
 from holdfast.speech.recognize.manifests import (
     Excluded,
     Utterance,
@@ -21,7 +21,7 @@ from holdfast.speech.recognize.manifests import (
 )
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.results import Score
-from holdfast.speech.recognize.streaming import Stream, advance
+from holdfast.speech.recognize.streaming import transcribe
 
 _BATCH = 16
 
@@ -94,8 +94,7 @@ def score_utterances(
     started = time.process_time()
     audio = usable(utterances, model.features.rate, rows, model.features.window)
     while batch := list(islice(audio, _BATCH)):
-        streams = [Stream(model, decoder) for _ in batch]
-        found = advance(streams, [sound.samples for _, sound in batch], [True] * len(batch))
+        found = transcribe(model, decoder, [sound.samples for _, sound in batch])
         texts += [together(segments).text for segments in found]
         for each, sound in batch:
             references.append(each.text)

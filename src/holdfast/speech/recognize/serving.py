@@ -23,10 +23,9 @@ import numpy as np
 
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.speech.recognize.audio import FASTEST, SLOWEST, Array, Audio, read_audio
-from holdfast.speech.recognize.hypotheses import Segment, together
+from holdfast.speech.recognize.hypotheses import Segment, subtitles, together
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.streaming import ENDPOINT_S, Stream, advance
-from holdfast.speech.recognize.subtitles import subtitles
 
 try:
     import uvicorn
@@ -48,6 +47,12 @@ LARGEST_MESSAGE = 1_000_000
 """Bytes of a message of a stream."""
 LARGEST_RATIO = 1000
 """Largest term of the ratio of a stream's sample rate and the model's; 441 : 80 is common."""
+_VALUES = {
+    "response_format": ("json", "text", "srt", "vtt"),
+    "stream": ("false", "False"),
+    "temperature": ("0", "0.0"),
+}
+"""What a request may have beside a file and a model; others change an answer, and are refused."""
 _FILE_CHUNK_S = 1.0
 """Files take part in batches in chunks, so that streams do not wait for them."""
 
@@ -179,11 +184,12 @@ class Service:
         if not size.isdecimal() or int(size) > LARGEST_FILE:
             return _problem("file", f"expected a length of at most {LARGEST_FILE:,} bytes", 413)
         async with request.form() as form:
-            file, kind = form.get("file"), str(form.get("response_format", "json"))
+            file, kind = form.get("file"), form.get("response_format", "json")
             if not isinstance(file, UploadFile):
                 return _problem("file", "expected an audio file")
-            if kind not in ("json", "text", "srt", "vtt"):
-                return _problem("response_format", f"{kind} is not supported")
+            for name, value in form.multi_items():
+                if name not in ("file", "model") and value not in _VALUES.get(name, ()):
+                    return _problem(name, f"{name} = {str(value)[:100]} is not supported")
             with self.clients.track_inprogress():
                 try:
                     audio = await asyncio.to_thread(_upload, file, self.model.features.rate)
@@ -196,9 +202,9 @@ class Service:
                     part = audio.samples[begin : begin + chunk]
                     segments += await self.advance(stream, part, end)
         best = together(segments)
-        if kind == "json":
-            return JSONResponse({"text": best.text})
-        return PlainTextResponse(best.text if kind == "text" else subtitles(best.words, kind, ""))
+        if kind == "srt" or kind == "vtt":
+            return PlainTextResponse(subtitles(best.words, kind, ""))
+        return JSONResponse({"text": best.text}) if kind == "json" else PlainTextResponse(best.text)
 
     async def expose(self, _: Request) -> Response:
         """``GET /metrics``, for Prometheus."""

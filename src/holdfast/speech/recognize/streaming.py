@@ -162,18 +162,44 @@ def advance(
             code="unsupported",
             expected="whole files, or a model with network.bidirectional = false",
         )
+    pairs = zip(streams, chunks, ends, strict=True)
+    windows = [stream.window(chunk, end) for stream, chunk, end in pairs]
+    # Short chunks complete no output, mostly.
+    live = [k for k, (_, new) in enumerate(windows) if ends[k] or new.stop > new.start]
+    found: list[list[Segment]] = [[] for _ in streams]
+    if not live:
+        return found
     with torch.inference_mode():
-        pairs = zip(streams, chunks, ends, strict=True)
-        windows = [stream.window(chunk, end) for stream, chunk, end in pairs]
-        x, _ = network.convolve(*padded([frames for frames, _ in windows]))  # [B, T', D]
-        x, lengths = padded([each[new] for each, (_, new) in zip(x, windows, strict=True)])
-        hidden = torch.stack([each.hidden for each in streams], dim=1)  # [layers, B, H]
+        x, _ = network.convolve(*padded([windows[k][0] for k in live]))  # [B, T', D]
+        x, lengths = padded([each[windows[k][1]] for k, each in zip(live, x, strict=True)])
+        hidden = torch.stack([streams[k].hidden for k in live], dim=1)  # [layers, B, H]
         y, hidden = network.recur(x, lengths, hidden)
         rows = []
-        for place, (stream, end) in enumerate(zip(streams, ends, strict=True)):
-            stream.hidden = hidden[:, place]
-            rows.append(stream.row.push(y[place, : lengths[place]], end))
-        outputs, _ = padded([piece for piece, _ in rows])
-        log_probs = network.emit(outputs).numpy()
-    parts = zip(streams, log_probs, rows, ends, strict=True)
-    return [stream.decode(each[new], end) for stream, each, (_, new), end in parts]
+        for place, k in enumerate(live):
+            streams[k].hidden = hidden[:, place]
+            rows.append(streams[k].row.push(y[place, : lengths[place]], ends[k]))
+        log_probs = network.emit(padded([piece for piece, _ in rows])[0]).numpy()
+    for k, each, (_, new) in zip(live, log_probs, rows, strict=True):
+        found[k] = streams[k].decode(each[new], ends[k])
+    return found
+
+
+def transcribe(
+    model: SpeechModel, decoder: Decoder, sounds: Sequence[Array], chunk: int | None = None
+) -> list[list[Segment]]:
+    """Recognize sounds in one batch: the segments of each.
+
+    Args:
+        model: recognizes them.
+        decoder: of the model.
+        sounds: at least one, float32 [n] each, at the model's rate.
+        chunk: samples at a time; None: all at once.
+    """
+    streams, longest = [Stream(model, decoder) for _ in sounds], max(map(len, sounds))
+    found: list[list[Segment]] = [[] for _ in sounds]
+    step = chunk or max(longest, 1)
+    for end in range(step, longest + step, step):
+        chunks = [each[end - step : end] for each in sounds]
+        parts = advance(streams, chunks, [end >= longest] * len(sounds))
+        found = [[*before, *more] for before, more in zip(found, parts, strict=True)]
+    return found

@@ -18,17 +18,22 @@ from torch.nn import functional
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
-from holdfast.speech.recognize.alphabet import BLANK, frames_needed
 from holdfast.speech.recognize.audio import Array, read_audio
 from holdfast.speech.recognize.features import FeatureSettings, log_features
-from holdfast.speech.recognize.manifests import check_disjoint, read_manifest
+from holdfast.speech.recognize.labels import BLANK, frames_needed
+from holdfast.speech.recognize.manifests import (
+    Example,
+    check_disjoint,
+    read_manifest,
+    refuse_same_sound,
+    screen,
+)
 from holdfast.speech.recognize.model import DESCRIPTION, Description, SpeechModel
 from holdfast.speech.recognize.network import NetworkSettings, padded
 from holdfast.speech.recognize.noise import NoiseSettings, read_noise, vary
 from holdfast.speech.recognize.ranks import Ranks, joined
 from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.scoring import score_utterances
-from holdfast.speech.recognize.screening import Example, refuse_same_sound, screen
 from holdfast.speech.recognize.trainer import STATE, Trainer, TrainingSettings, threads
 
 _NOISE, _PAUSES = 1, 2
@@ -118,7 +123,7 @@ def _train(
     torch.manual_seed(config.training.seed)
     model = kind(Description(config.features, config.network, alphabet.labels))
     screening = screen(utterances, model)
-    refuse_same_sound(screening.examples, test, model)
+    refuse_same_sound(screening.examples, test, config.features.rate)
     if len(screening.examples) < ranks.size:
         raise InputError("fewer utterances than ranks", code="out-of-range", place="data.train")
     # 2. Train from the last checkpoint.

@@ -20,7 +20,7 @@ from holdfast.plain import plain
 from holdfast.speech.recognize import hypotheses
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.recognize.features import log_features
-from holdfast.speech.recognize.subtitles import subtitles
+from holdfast.speech.recognize.hypotheses import subtitles
 from holdfast.speech.speak.dictionary import PAUSE, Phones
 from holdfast.speech.speak.lattice import Array, PhoneGraph, best_path
 from holdfast.speech.speak.pronunciation import Phonemizer, Word, model_folder

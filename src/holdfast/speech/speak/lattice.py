@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
-from holdfast.speech.recognize.alphabet import BLANK
+from holdfast.speech.recognize.labels import BLANK
 from holdfast.speech.speak.dictionary import PAUSE, Phones, plain_phone
 from holdfast.speech.speak.segmentation import PhoneAlphabet
 

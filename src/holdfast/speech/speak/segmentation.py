@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
-from holdfast.speech.recognize.alphabet import Alphabet
+from holdfast.speech.recognize.labels import Alphabet
 from holdfast.speech.recognize.model import Description, SpeechModel
 from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.training import TrainConfig, train

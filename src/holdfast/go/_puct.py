@@ -1,0 +1,184 @@
+"""Compiled steps of PUCT in batches: selection with virtual loss, expansion and backup.
+
+Sources: Silver et al., Mastering the game of Go without human knowledge (2017), Methods; virtual loss and
+the value of moves without visits as in ELF OpenGo (Tian et al., 2019, section 3).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.go._kernels import (
+    BLACK,
+    COLS,
+    INFO,
+    PASS,
+    PASSES,
+    ROWS,
+    TURN,
+    WHITE,
+    WIDTH,
+    advance,
+    allowed,
+    area,
+    copy,
+    forget,
+)
+from holdfast.go._search import CHILDREN, FIRST, MOVE, VISITS, WINS, Position, Tree, add_child
+from holdfast.kernels import kernel
+
+# Columns of Tree.values behind visits and wins.
+PRIOR, IN_FLIGHT = 2, 3
+COLUMNS = 4
+HISTORY = 8
+"""Positions that a network sees."""
+PLANES = 2 * HISTORY + 2
+"""Of a network: own stones and the opponent's, newest first; black to move, white to move."""
+
+
+class Batch(NamedTuple):
+    """Leaves on their way through an evaluator."""
+
+    planes: NDArray[np.float32]
+    """[batch, PLANES, rows, cols]"""
+    legal: NDArray[np.bool_]
+    """[batch, points + 1] Legal moves, the pass last; all False where the game is over."""
+    values: NDArray[np.float32]
+    """[batch] Probability that the side to move wins; filled where the game is over."""
+    paths: NDArray[np.int64]
+    """[batch, depth] Nodes from the root to the leaf, then -1."""
+
+
+@kernel(nogil=True, error_model="numpy")
+def _best(tree: Tree, node: int, c: float) -> int:
+    """The child with the largest Q + c P sqrt(N) / (1 + n)."""
+    first, count = tree.links[node, FIRST], tree.links[node, CHILDREN]
+    flight, visits, wins = 0.0, 0.0, 0.0
+    for child in range(first, first + count):
+        flight += tree.values[child, IN_FLIGHT]
+        visits += tree.values[child, VISITS]
+        wins += tree.values[child, WINS]
+    # A move without visits is worth the mean of its siblings, and without any, a draw.
+    mean = wins / visits if visits > 0 else 0.5
+    root = math.sqrt(visits + flight + 1.0)
+    best, choice = -1.0, first
+    for child in range(first, first + count):
+        n = tree.values[child, VISITS] + tree.values[child, IN_FLIGHT]
+        # A simulation in flight counts as lost.
+        q = tree.values[child, WINS] / n if n > 0 else mean
+        score = q + c * tree.values[child, PRIOR] * root / (1.0 + n)
+        if score > best:
+            best, choice = score, child
+    return choice
+
+
+@kernel(nogil=True, error_model="numpy")
+def select(tree: Tree, position: Position, batch: Batch, size: int, c: float, loss: float) -> None:
+    """Walk to leaves, which are described for an evaluator; nodes on the way are in flight."""
+    board, scratch, history = position.boards[0], position.boards[1], position.history
+    rows, cols = position.root[INFO, ROWS], position.root[INFO, COLS]
+    width = position.root[INFO, WIDTH]
+    for number in range(size):
+        # 1. Down to a node without children.
+        copy(board, position.root)
+        path = batch.paths[number]
+        path[:] = -1
+        node, depth = 0, 0
+        path[0] = 0
+        while tree.links[node, FIRST] != 0 and depth + 1 < path.size:
+            node = _best(tree, node, c)
+            depth += 1
+            path[depth] = node
+            tree.values[node, IN_FLIGHT] += loss
+            move = np.int64(tree.links[node, MOVE])
+            advance(
+                board,
+                history,
+                scratch,
+                position.zobrist,
+                move,
+                board[INFO, TURN],
+                position.situational,
+            )
+        # 2. What an evaluator sees; a game that is over has its value.
+        color = board[INFO, TURN]
+        batch.legal[number] = False
+        if board[INFO, PASSES] >= 2:
+            score = area(board, position.owner) - position.komi
+            mine = score if color == BLACK else -score
+            batch.values[number] = 1.0 if mine > 0 else 0.5 if mine == 0 else 0.0
+        else:
+            found = allowed(
+                board,
+                history,
+                scratch,
+                position.zobrist,
+                position.points,
+                color,
+                position.superko,
+                position.suicide,
+            )
+            for place in range(found):
+                point = position.points[place]
+                batch.legal[number, (point // width - 1) * cols + point % width - 1] = True
+            batch.legal[number, rows * cols] = True
+        planes = batch.planes[number]
+        planes[:] = 0.0
+        planes[PLANES - (2 if color == BLACK else 1)] = 1.0
+        for age in range(min(HISTORY, history.count[0])):
+            cells = history.cells[history.count[0] - 1 - age]
+            for row in range(rows):
+                for col in range(cols):
+                    stone = cells[(row + 1) * width + col + 1]
+                    if stone in (BLACK, WHITE):
+                        planes[age if stone == color else HISTORY + age, row, col] = 1.0
+        for _ in range(depth):
+            forget(history)
+
+
+@kernel(nogil=True, error_model="numpy")
+def expand(
+    tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int, cols: int, loss: float
+) -> None:
+    """Give leaves their moves with priors, and add the values on the way back.
+
+    Args:
+        tree: with what `select` left in flight.
+        batch: of `select`, with all values.
+        policy: [batch, points + 1] not negative; what is not legal is ignored.
+        size: leaves in the batch.
+        cols: of the board.
+        loss: as in `select`.
+    """
+    for number in range(size):
+        path, legal = batch.paths[number], batch.legal[number]
+        depth = 0
+        while depth + 1 < path.size and path[depth + 1] >= 0:
+            depth += 1
+        leaf = path[depth]
+        # 1. Children, unless another leaf of the batch was the same node or the tree is full.
+        moves, total = 0, 0.0
+        for place in range(legal.size):
+            if legal[place]:
+                moves += 1
+                total += policy[number, place]
+        if moves > 0 and tree.links[leaf, FIRST] == 0 and tree.used[0] + moves <= len(tree.links):
+            for place in range(legal.size):
+                if legal[place]:
+                    move = (place // cols + 1) * (cols + 1) + place % cols + 1
+                    child = add_child(tree, leaf, PASS if place == legal.size - 1 else move)
+                    share = policy[number, place] / total if total > 0 else 1.0 / moves
+                    tree.values[child, PRIOR] = share
+        # 2. Values, each for the side that played the node.
+        value = 1.0 - batch.values[number]
+        for place in range(depth, -1, -1):
+            node = path[place]
+            tree.values[node, VISITS] += 1.0
+            tree.values[node, WINS] += value
+            if place > 0:
+                tree.values[node, IN_FLIGHT] -= loss
+            value = 1.0 - value

@@ -1,0 +1,285 @@
+"""Compiled tree search by playouts: UCT with all-moves-as-first values (RAVE) and priors.
+
+Sources: Gelly and Silver, Monte-Carlo tree search and rapid action value estimation in computer Go (2011),
+sections 4 and 5; the schedule of RAVE is the minimum of squared error of section 5.2, with one constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.go._kernels import (
+    BLACK,
+    BORDER,
+    CHAIN,
+    COLOR,
+    COLS,
+    EMPTY,
+    INFO,
+    LAST,
+    PASS,
+    PASSES,
+    ROWS,
+    TURN,
+    WHITE,
+    WIDTH,
+    Board,
+    History,
+    advance,
+    allowed,
+    area,
+    atari,
+    copy,
+    forget,
+    neighbor,
+)
+from holdfast.go._playouts import (
+    around,
+    count,
+    eye,
+    pattern_code,
+    playout,
+    self_atari,
+)
+from holdfast.kernels import kernel
+
+# Columns of Tree.links.
+FIRST, CHILDREN, MOVE = range(3)
+# Columns of Tree.values; wins are those of the side that played the node's move.
+VISITS, WINS, RAVE_VISITS, RAVE_WINS, PRIOR_VISITS, PRIOR_WINS = range(6)
+
+EXPAND_AT = 4.0
+"""Visits of a node before its moves become nodes."""
+_RAVE_EQUIVALENT = 3000.0
+"""Visits at which the visits of a move and those of RAVE count alike."""
+_UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
+
+
+class Tree(NamedTuple):
+    """Nodes in the order in which they were made; node 0 is the root."""
+
+    links: NDArray[np.int32]
+    """[nodes, 3] First child (0: none), number of children, move."""
+    values: NDArray[np.float32]
+    """[nodes, 6] Visits and wins: real, of RAVE, and of the prior."""
+    used: NDArray[np.int64]
+    """[1] Number of nodes."""
+
+
+class Position(NamedTuple):
+    """What a search starts from, and room to play in."""
+
+    root: Board
+    boards: NDArray[np.int64]
+    """[2, PLANES, cells] Room for two boards."""
+    history: History
+    """With room for as many positions as `path` has nodes."""
+    zobrist: NDArray[np.uint64]
+    """[2, cells]"""
+    patterns: NDArray[np.bool_]
+    """[2, 4**8]"""
+    points: NDArray[np.int64]
+    """[cells] Room for moves."""
+    first: NDArray[np.int64]
+    """[cells] Room for the color that played on a point first."""
+    owner: NDArray[np.int8]
+    """[cells] Room for who owns a point."""
+    path: NDArray[np.int64]
+    """[depth] Room for the nodes of a simulation."""
+    superko: bool
+    situational: bool
+    suicide: bool
+    komi: float
+    by_points: bool
+    """Whether a game is worth its share of the points, or a win."""
+
+
+@kernel(**_UNCOUNTED)
+def _prior(
+    values: NDArray[np.float32], node: int, board: Board, point: int, color: int, good: bool
+) -> None:
+    """Virtual games of a move: captures, patterns, self-atari, the distance to the last move, the edge."""
+    width = board[INFO, WIDTH]
+    visits, wins = 10.0, 5.0
+    # 1. Captures and answers to atari, patterns, stones in atari.
+    urgent = False
+    for side in range(4):
+        near = point + neighbor(width, side)
+        found = board[COLOR, near]
+        if EMPTY < found < BORDER and atari(board, board[CHAIN, near]) != 0:
+            urgent = True
+    if self_atari(board, point, color):
+        visits += 10.0
+    elif urgent:
+        visits, wins = visits + 20.0, wins + 20.0
+    elif good:
+        visits, wins = visits + 10.0, wins + 10.0
+    # 2. Near the last move.
+    row, col = point // width, point % width
+    last = board[INFO, LAST]
+    if last != PASS:
+        distance = abs(row - last // width) + abs(col - last % width)
+        if distance <= 4:
+            bonus = 24.0 - 5.0 * distance
+            visits, wins = visits + bonus, wins + bonus
+    # 3. On open ground: not on the first two lines, rather on the third and fourth.
+    open_ = True
+    for place in range(8):
+        near = point + around(width, place)
+        open_ = open_ and board[COLOR, near] in (EMPTY, BORDER)
+    if open_:
+        line = min(row, col, board[INFO, ROWS] + 1 - row, board[INFO, COLS] + 1 - col)
+        visits += 10.0
+        wins += 10.0 if line >= 3 else 0.0
+    values[node, PRIOR_VISITS], values[node, PRIOR_WINS] = visits, wins
+
+
+@kernel(**_UNCOUNTED)
+def add_child(tree: Tree, node: int, move: int) -> int:
+    """Append a child to the node whose children are being made."""
+    child = tree.used[0]
+    tree.used[0] = child + 1
+    tree.links[child, FIRST], tree.links[child, CHILDREN] = 0, 0
+    tree.links[child, MOVE] = move
+    for column in range(tree.values.shape[1]):
+        tree.values[child, column] = 0.0
+    if tree.links[node, FIRST] == 0:
+        tree.links[node, FIRST] = child
+    tree.links[node, CHILDREN] += 1
+    return child
+
+
+@kernel(**_UNCOUNTED)
+def _expand(tree: Tree, node: int, position: Position, board: Board, scratch: Board) -> None:
+    """Make a node for every move that fills no eye, and for the pass."""
+    color = board[INFO, TURN]
+    found = allowed(
+        board,
+        position.history,
+        scratch,
+        position.zobrist,
+        position.points,
+        color,
+        position.superko,
+        position.suicide,
+    )
+    if tree.used[0] + found + 1 > tree.links.shape[0]:
+        return
+    for place in range(found):
+        point = position.points[place]
+        if not eye(board, point, color):
+            child = add_child(tree, node, point)
+            good = position.patterns[color - BLACK, pattern_code(board, point)]
+            _prior(tree.values, child, board, point, color, good)
+    child = add_child(tree, node, PASS)
+    tree.values[child, PRIOR_VISITS] = 10.0
+    tree.values[child, PRIOR_WINS] = 5.0 if board[INFO, PASSES] else 1.0
+
+
+@kernel(**_UNCOUNTED)
+def _select(tree: Tree, node: int) -> int:
+    """The child with the largest mean of its values and those of RAVE, weighted by their errors."""
+    first = tree.links[node, FIRST]
+    best, choice = -1.0, first
+    for child in range(first, first + tree.links[node, CHILDREN]):
+        visits = tree.values[child, VISITS] + tree.values[child, PRIOR_VISITS]
+        wins = tree.values[child, WINS] + tree.values[child, PRIOR_WINS]
+        mean, rave = wins / visits, tree.values[child, RAVE_VISITS]
+        if rave > 0.0:
+            weight = rave / (rave + visits + rave * visits / _RAVE_EQUIVALENT)
+            mean += weight * (tree.values[child, RAVE_WINS] / rave - mean)
+        if mean > best:
+            best, choice = mean, child
+    return choice
+
+
+@kernel(nogil=True, error_model="numpy")
+def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: int) -> None:
+    """Add simulations to a tree: select, expand, play out, back up."""
+    board, scratch = position.boards[0], position.boards[1]
+    history, path, first = position.history, position.path, position.first
+    for _ in range(games):
+        # 1. Down the tree.
+        copy(board, position.root)
+        node, depth = 0, 0
+        path[0] = 0
+        while board[INFO, PASSES] < 2 and depth + 1 < path.size:
+            if tree.links[node, FIRST] == 0 and (
+                node == 0 or tree.values[node, VISITS] >= EXPAND_AT
+            ):
+                _expand(tree, node, position, board, scratch)
+            if tree.links[node, FIRST] == 0:
+                break
+            node = _select(tree, node)
+            depth += 1
+            path[depth] = node
+            move, color = tree.links[node, MOVE], board[INFO, TURN]
+            advance(
+                board,
+                history,
+                scratch,
+                position.zobrist,
+                np.int64(move),
+                color,
+                position.situational,
+            )
+        # 2. To the end of the game.
+        for cell in range(first.size):
+            first[cell] = 0
+        first[PASS] = BORDER  # every playout ends with passes, which says nothing of them
+        mover = BLACK + WHITE - board[INFO, TURN]
+        if board[INFO, PASSES] >= 2:
+            score = area(board, position.owner) - position.komi
+        else:
+            playout(board, position.patterns, state, first, True)
+            score = count(board) - position.komi
+        black = 1.0 if score > 0 else 0.5 if score == 0 else 0.0
+        if position.by_points:
+            black = 0.5 + 0.5 * score / (board[INFO, ROWS] * board[INFO, COLS])
+        # 3. Up the tree; moves behind a node count for all of its children of that color.
+        for place in range(depth, -1, -1):
+            node = path[place]
+            tree.values[node, VISITS] += 1.0
+            tree.values[node, WINS] += black if mover == BLACK else 1.0 - black
+            mover = BLACK + WHITE - mover
+            start = tree.links[node, FIRST]
+            other = (
+                BLACK + WHITE - mover
+            )  # who played the node's children is who did not play the node
+            won = black if mover == BLACK else 1.0 - black
+            for child in range(start, start + tree.links[node, CHILDREN]):
+                if first[tree.links[child, MOVE]] == mover:
+                    tree.values[child, RAVE_VISITS] += 1.0
+                    tree.values[child, RAVE_WINS] += won
+            if tree.links[node, MOVE] != PASS:
+                first[tree.links[node, MOVE]] = other
+        for _ in range(depth):
+            forget(history)
+
+
+@kernel(**_UNCOUNTED)
+def reroot(tree: Tree, node: int, target: Tree) -> None:
+    """Copy the tree below a node into an empty tree, as far as it has room."""
+    target.used[0] = 1
+    # The nodes of the target are a queue; until a node's turn comes, FIRST is where its children were.
+    for column in range(3):
+        target.links[0, column] = tree.links[node, column]
+    for column in range(tree.values.shape[1]):
+        target.values[0, column] = tree.values[node, column]
+    place = 0
+    while place < target.used[0]:
+        first, children = target.links[place, FIRST], target.links[place, CHILDREN]
+        start = target.used[0]
+        target.links[place, FIRST], target.links[place, CHILDREN] = 0, 0
+        if first != 0 and start + children <= target.links.shape[0]:
+            target.links[place, FIRST], target.links[place, CHILDREN] = start, children
+            for child in range(children):
+                for column in range(3):
+                    target.links[start + child, column] = tree.links[first + child, column]
+                for column in range(tree.values.shape[1]):
+                    target.values[start + child, column] = tree.values[first + child, column]
+            target.used[0] = start + children
+        place += 1

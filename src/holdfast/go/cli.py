@@ -1,0 +1,111 @@
+"""`holdfast go`: each command calls the function of the same name and returns its result."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from holdfast.command import Answer, Count, Positive, Printed, option, room
+
+app = room("go", "Go: a GTP engine, matches with Elo, ladders, and the rules themselves.")
+
+_Rules = Literal["tromp-taylor", "chinese", "aga", "new-zealand", "simple-ko"]
+_Size = Annotated[str, option(metavar="RxC")]
+_Player = Annotated[str, option(metavar="PLAYER")]
+
+
+@app.command
+def gtp(
+    *,
+    visits: Annotated[int | None, option(at_least=1, metavar="N")] = None,
+    time: Annotated[float | None, option("--time", at_least=0, metavar="SECONDS")] = None,
+    size: _Size = "19x19",
+    rules: _Rules = "chinese",
+    komi: float = 7.5,
+    seed: Count = 1,
+) -> None:
+    """Play as an engine of the Go Text Protocol on standard input and output.
+
+    Args:
+        visits: Simulations per move (default: 5,000 where no time is set).
+        time: Seconds per move; time settings of the controller are kept, too.
+        size: Board before the controller sets one.
+        rules: Rules of ko and suicide; the score is the area.
+        komi: Points for white before the controller sets them.
+        seed: Random seed.
+    """
+    from holdfast.go.gtp import Engine, protocol_stream, serve
+    from holdfast.go.rules import Game, read_size
+
+    engine = Engine(Game(*read_size(size), rules, komi), visits, time, seed)
+    with protocol_stream() as target:
+        serve(engine, sys.stdin, target)
+
+
+@app.command
+def match(
+    a: _Player,
+    b: _Player,
+    /,
+    *,
+    games: Positive = 100,
+    size: _Size = "9x9",
+    rules: _Rules = "chinese",
+    komi: float = 7.5,
+    seed: Count = 1,
+) -> Answer:
+    """Play games between two players; say which is stronger, by how much Elo, and what it cost.
+
+    Args:
+        a: First player: visits:N (playout search), or the command line of a GTP engine.
+        b: Second player.
+        games: Number of games; the players have black in turn.
+        size: Board.
+        rules: Rules of ko and suicide; an illegal move loses.
+        komi: Points for white.
+        seed: Random seed.
+    """
+    from holdfast.go.matches import match as compute
+    from holdfast.go.rules import read_size
+
+    return compute(a, b, games, size=read_size(size), komi=komi, rules=rules, seed=seed)
+
+
+@app.command
+def ladder(
+    file: Annotated[Path, option(metavar="FILE")],
+    /,
+    *,
+    ply: Annotated[int | None, option(at_least=0, metavar="N")] = None,
+) -> Answer:
+    """Prove which chains of a position are captured in a ladder, and which escape.
+
+    Args:
+        file: Game record (SGF).
+        ply: Number of moves before the position (default: all).
+    """
+    from holdfast.go.ladders import ladder as compute
+
+    return compute(file, ply)
+
+
+@app.command
+def perft(
+    *,
+    depth: Annotated[int, option(at_least=0, at_most=40, metavar="N")],
+    size: _Size = "9x9",
+    rules: _Rules = "tromp-taylor",
+) -> Answer:
+    """Count the sequences of legal moves from the empty board, to compare implementations of the rules.
+
+    Args:
+        depth: Number of moves; passes are moves, and two end the game.
+        size: Board.
+        rules: Rules of ko and suicide.
+    """
+    from holdfast.go.rules import perft as compute
+    from holdfast.go.rules import read_size
+
+    nodes = compute(*read_size(size), depth, rules)
+    return Printed({"nodes": nodes}, render=lambda found: f"{found['nodes']:,}")

@@ -1,0 +1,90 @@
+"""Game records in SGF, read by sgfmill: the main line, with handicap and setup stones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.errors import InputError
+from holdfast.files import read_whole
+from holdfast.go._kernels import INFO, TURN
+from holdfast.go.rules import COLORS, LETTERS, MOST_ROWS, Game, IllegalMove, Rules
+
+LARGEST = 10_000_000
+"""Bytes of a record."""
+LENIENT = Rules("simple", suicide=True)
+"""Records of any rules are read; only occupied points and simple ko are errors."""
+
+
+def read_sgf(path: str | Path, ply: int | None = None) -> Game:
+    """The game of a record after some moves of its main line.
+
+    Args:
+        path: SGF file (FF 3 or 4) of one game on a square board.
+        ply: number of moves; None: all. Setup and handicap stones do not count.
+
+    Returns:
+        A game whose moves begin with the setup stones.
+
+    Raises:
+        InputError: unreadable, not SGF, another game than Go, an illegal move, or fewer moves than `ply`.
+    """
+    from sgfmill import sgf, sgf_moves
+
+    data = read_whole(path, "game record")
+    if len(data) > LARGEST:
+        raise InputError("game record is too large", code="out-of-range", path=path)
+    try:
+        record = sgf.Sgf_game.from_bytes(data)
+        root = record.get_root()
+        setup, plays = sgf_moves.get_setup_and_moves(record)
+        size, komi = record.get_size(), record.get_komi()
+        kind = root.get_raw("GM") if root.has_property("GM") else b"1"
+        first = root.get("PL") if root.has_property("PL") else None
+    except (ValueError, LookupError, RecursionError) as error:
+        raise InputError(
+            "invalid game record",
+            code="invalid-syntax",
+            path=path,
+            found=str(error) or type(error).__name__,
+            expected="SGF of a game of Go on a square board; setup stones in the first node only",
+        ) from None
+    if not 2 <= size <= MOST_ROWS:
+        raise InputError(
+            "invalid board size",
+            code="out-of-range",
+            path=path,
+            found=str(size),
+            expected="2 to 19",
+        )
+    if kind.strip() != b"1":
+        expected = "GM[1], Go"
+        found = f"GM[{kind.decode(errors='replace')}]"
+        raise InputError(
+            "not a game of Go", code="unsupported", path=path, found=found, expected=expected
+        )
+    game = Game(size, rules=LENIENT, komi=komi)
+    for color, (row, col) in setup.list_occupied_points():
+        game.play(f"{LETTERS[col]}{row + 1}", COLORS[color])
+    if plays or first:
+        game.board[INFO, TURN] = COLORS[first or plays[0][0]]
+    if ply is not None and ply > len(plays):
+        raise InputError(
+            "no such move",
+            code="out-of-range",
+            path=path,
+            found=str(ply),
+            expected=f"0 to {len(plays)}",
+        )
+    for number, (color, point) in enumerate(plays[:ply], 1):
+        vertex = "pass" if point is None else f"{LETTERS[point[1]]}{point[0] + 1}"
+        try:
+            game.play(vertex, COLORS[color])
+        except IllegalMove as error:
+            raise InputError(
+                f"illegal move {vertex}",
+                code=error.code,
+                path=path,
+                place=f"move {number}",
+                found=error.code,
+            ) from None
+    return game

@@ -1,0 +1,192 @@
+"""Choosing a move by search: what a search finds, and playout search within visits or time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.go import _kernels as kernels
+from holdfast.go import _search
+from holdfast.go._search import CHILDREN, FIRST, MOVE, VISITS, WINS, Position, Tree
+from holdfast.go.patterns import pattern_table
+from holdfast.go.rules import Game
+
+DEPTH = 200
+"""Moves that one simulation goes down the tree at most."""
+SLICE_S = 0.02
+"""Seconds of simulations between two looks at the clock."""
+NODES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A move that a search considered."""
+
+    cell: int
+    visits: int
+    win_rate: float
+    """Share of the simulations behind it that its side won."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search found."""
+
+    cell: int
+    """The move; 0 is the pass."""
+    win_rate: float
+    """Share of its simulations that the side to move won."""
+    visits: int
+    """Simulations below the position, those of earlier searches included."""
+    candidates: list[Candidate]
+    """Moves with visits, the most first."""
+    line: list[int]
+    """The moves that were visited most, one after the other."""
+
+
+def make_tree(nodes: int, columns: int) -> Tree:
+    """An empty tree with room for nodes; pages of memory are taken when they are written."""
+    return Tree(
+        links=np.zeros((nodes, 3), np.int32),
+        values=np.zeros((nodes, columns), np.float32),
+        used=np.ones(1, np.int64),
+    )
+
+
+def make_position(game: Game, by_points: bool = False) -> Position:
+    """A search's own view of a game, which grows the game's history."""
+    game.reserve(DEPTH)
+    cells = game.board.shape[1]
+    root = game.board.copy()
+    if game.over:  # it is played on
+        root[kernels.INFO, kernels.PASSES] = 0
+    return Position(
+        root=root,
+        boards=np.empty((2, *game.board.shape), np.int64),
+        history=game.history,
+        zobrist=game.zobrist,
+        patterns=pattern_table(),
+        points=np.zeros(cells, np.int64),
+        first=np.zeros(cells, np.int64),
+        owner=np.zeros(cells, np.int8),
+        path=np.zeros(DEPTH, np.int64),
+        superko=game.superko,
+        situational=game.situational,
+        suicide=game.suicide,
+        komi=0.0 if by_points else float(game.komi),
+        by_points=by_points,
+    )
+
+
+def children(tree: Tree, node: int) -> NDArray[np.int64]:
+    """The nodes below a node."""
+    first = int(tree.links[node, FIRST])
+    return np.arange(first, first + int(tree.links[node, CHILDREN]))
+
+
+@dataclass
+class TreeOfGame:
+    """A tree that follows a game from move to move."""
+
+    columns: int
+    nodes: int = NODES
+    tree: Tree = field(init=False)
+    _setting: tuple[object, ...] = ()
+    _moves: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tree = make_tree(self.nodes, self.columns)
+
+    def follow(self, game: Game) -> Tree:
+        """The tree for a position: below the moves since the last call, or an empty one."""
+        setting = (game.rows, game.cols, game.rules, game.komi)
+        known = len(self._moves)
+        node = 0
+        if setting != self._setting or game.moves[:known] != self._moves:
+            node = -1
+        for _, cell in game.moves[known:]:
+            below = children(self.tree, node) if node >= 0 else np.empty(0, np.int64)
+            match = below[self.tree.links[below, MOVE] == cell]
+            node = int(match[0]) if len(match) else -1
+        turns = [color for color, _ in game.moves[known:]]
+        if any(one == two for one, two in pairwise(turns)):
+            node = -1  # a side moved twice, which no tree has
+        if node:
+            target = make_tree(self.nodes, self.columns)
+            if node > 0:
+                _search.reroot(self.tree, node, target)
+            self.tree = target
+        self._setting, self._moves = setting, list(game.moves)
+        return self.tree
+
+
+def choice_of(tree: Tree, order: NDArray[np.float32]) -> Choice:
+    """What a tree says of its root; `order` is [nodes], the measure by which moves are chosen."""
+
+    def best(node: int) -> int:
+        below = children(tree, node)
+        return int(below[np.argmax(order[below])]) if len(below) else 0
+
+    candidates = [
+        Candidate(
+            int(tree.links[node, MOVE]),
+            int(tree.values[node, VISITS]),
+            float(tree.values[node, WINS] / max(1.0, tree.values[node, VISITS])),
+        )
+        for node in children(tree, 0)
+        if tree.values[node, VISITS]
+    ]
+    line, node = [], best(0)
+    first = node
+    while node and len(line) < DEPTH and tree.values[node, VISITS]:
+        line.append(int(tree.links[node, MOVE]))
+        node = best(node)
+    candidates.sort(key=lambda row: (-row.visits, row.cell))
+    rate = float(tree.values[first, WINS] / max(1.0, tree.values[first, VISITS]))
+    return Choice(
+        int(tree.links[first, MOVE]), rate, sum(c.visits for c in candidates), candidates, line
+    )
+
+
+class PlayoutSearch:
+    """Monte-Carlo tree search whose positions are valued by playouts with knowledge.
+
+    Args:
+        seed: of the random numbers.
+        nodes: room of the tree, 36 bytes each.
+        by_points: look for points, without komi, rather than for the most probable win.
+    """
+
+    def __init__(self, seed: int = 1, nodes: int = NODES, by_points: bool = False) -> None:
+        self.by_points = by_points
+        self._tree = TreeOfGame(columns=6, nodes=nodes)
+        # Any state but 0: the golden ratio spreads small seeds.
+        mixed = (seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
+        self._state = np.array([mixed or 1], np.uint64)
+
+    def choose(self, game: Game, visits: int | None = None, seconds: float | None = None) -> Choice:
+        """Search a position for the side to move.
+
+        Args:
+            game: not changed but for the room of its history.
+            visits: number of new simulations; None: no limit.
+            seconds: wall time; None: no limit.
+        """
+        begin = time.monotonic()
+        tree, position = self._tree.follow(game), make_position(game, self.by_points)
+        left = visits if visits is not None else 1 << 62
+        size, last = 16, begin
+        while left > 0:
+            size = min(size, left)
+            _search.simulate(tree, position, self._state, size)
+            left -= size
+            now = time.monotonic()
+            spent, last = max(now - last, 1e-6), now
+            if seconds is not None and now + SLICE_S - begin >= seconds:
+                break
+            size = max(1, int(size * min(2.0, SLICE_S / spent)))
+        return choice_of(tree, tree.values[:, VISITS])
