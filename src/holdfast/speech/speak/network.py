@@ -22,6 +22,8 @@ STRESSES = 4
 NUMBERS = 4
 """Numbers per frame beside its phone: place in the phone, log duration, voiced, pitch."""
 Size = Annotated[int, Meta(ge=1, le=4096)]
+Channels = Annotated[int, Meta(ge=8, le=4096, multiple_of=8)]
+"""As the compiled kernel takes rows of matrices."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,12 @@ class SynthesisSettings:
 
     layers: Annotated[int, Meta(ge=1, le=100)] = 20
     """Layers; the dilation of layer i is 2 to the power of i mod 10."""
-    residual: Size = 32
+    residual: Channels = 32
     """Channels from layer to layer."""
-    skip: Size = 64
+    skip: Channels = 64
     """Channels from all layers to the outputs."""
     units: Size = 32
-    """Units per direction of the two QRNN layers that read phones and pitch."""
+    """Units per direction of the two GRU layers that read phones and pitch."""
     conditioned: bool = True
     """Whether phones and pitch are read at all; without, to compare with."""
 
@@ -53,32 +55,6 @@ class ProsodySettings:
     """Units of each of the two fully connected layers."""
     units: Size = 48
     """Units per direction of each of the two GRU layers."""
-
-
-class QRNN(nn.Module):
-    """A quasi-recurrent layer in both directions (arXiv 1611.01576): width 2, fo-pooling.
-
-    z, f, o = tanh, sigmoid, sigmoid of [x_{t-1}, x_t] W + b; c_t = f c_{t-1} + (1 - f) z; h_t = o c_t.
-    """
-
-    def __init__(self, inputs: int, units: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(2, 2 * inputs, 3 * units) / (2 * inputs) ** 0.5)
-        self.bias = nn.Parameter(torch.zeros(2, 1, 3 * units))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, F, inputs] -> [B, F, 2 units]."""
-        both = torch.stack([x, x.flip(1)])  # [2, B, F, inputs]
-        pairs = torch.cat([functional.pad(both, (0, 0, 1, 0))[:, :, :-1], both], 3)
-        gates = pairs.flatten(1, 2) @ self.weight + self.bias
-        z, f, o = gates.float().view(*pairs.shape[:3], -1).chunk(3, 3)
-        z, f, o = torch.tanh(z), torch.sigmoid(f), torch.sigmoid(o)
-        fresh, cell, cells = (1 - f) * z, torch.zeros_like(z[:, :, 0]), []
-        for keep, new in zip(f.unbind(2), fresh.unbind(2), strict=True):
-            cell = keep * cell + new
-            cells.append(cell)
-        ahead, back = o * torch.stack(cells, 2)
-        return torch.cat([ahead, back.flip(1)], 2)
 
 
 class WaveNet(nn.Module):
@@ -114,8 +90,9 @@ class WaveNet(nn.Module):
             units = settings.units
             self.phone = nn.Embedding(phones, units)
             self.stress = nn.Embedding(STRESSES, units)
-            self.read = nn.Sequential(QRNN(units + NUMBERS, units), QRNN(2 * units, units))
-            self.condition = matrix(2 * units, layers * 2 * r)
+            self.read = nn.GRU(units + NUMBERS, units, 2, batch_first=True, bidirectional=True)
+            # Zero: it begins as a network without conditioning, which has learned more per step.
+            self.condition = nn.Parameter(torch.zeros(2 * units, layers * 2 * r))
 
     def conditioning(self, symbols: Tensor, numbers: Tensor) -> Tensor:
         """What is added to z: [B, F, layers, 2r].
@@ -129,7 +106,7 @@ class WaveNet(nn.Module):
         if not settings.conditioned:
             return self.gates_bias.expand(shape)
         embedded = self.phone(symbols[..., 0]) + self.stress(symbols[..., 1])
-        read = self.read(torch.cat([embedded, numbers], 2))
+        read, _ = self.read(torch.cat([embedded, numbers], 2))
         return (read @ self.condition).view(shape) + self.gates_bias
 
     def forward(self, codes: Tensor, conditioning: Tensor) -> Tensor:
