@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from holdfast.errors import InputError
@@ -28,7 +29,9 @@ def read_sgf(path: str | Path, ply: int | None = None) -> Game:
     Raises:
         InputError: unreadable, not SGF, another game than Go, an illegal move, or fewer moves than `ply`.
     """
-    from sgfmill import sgf, sgf_moves
+    with warnings.catch_warnings():  # of escapes in its comments, where it is compiled first
+        warnings.simplefilter("ignore")
+        from sgfmill import sgf, sgf_moves
 
     data = read_whole(path, "game record")
     if len(data) > LARGEST:
