@@ -4,11 +4,11 @@
     python aligner.py DICTIONARY WORK --delay MODEL
 
 Sentences are random words of the dictionary among common short words; test sentences have words that no
-training sentence has. A line of WORK/*.jsonl has the phones as its text, the words, and flite's own times.
-flite says the training sentences in three voices, the test sentences also in a fourth, which training does
-not hear. There are two test sets: constants of the aligner were chosen with `test.jsonl` in view, so figures
-are those of `final.jsonl`. The second command measures on training sentences by how much the outputs of a
-trained MODEL are late, and writes it into its model.json.
+training sentence has. A line of WORK/*.jsonl has the phones as its text, the words, and flite's own
+times. flite says the training sentences in three voices, the test sentences also in a fourth, which
+training does not hear. There are two test sets: constants of the aligner were chosen with `test.jsonl`
+in view, so figures are those of `final.jsonl`. The second command measures on training sentences by how
+much the outputs of a trained MODEL are late, and writes it into its model.json.
 """
 
 from __future__ import annotations
