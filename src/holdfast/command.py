@@ -225,9 +225,16 @@ EXTRAS = {
     "data": "croissant",
     "fst": "automata",
     **{
-        name: name
-        for name in (
-            *("runs", "carbon", "lm", "profile", "sparse", "private", "federated", "speech"),
+        n: n
+        for n in (
+            "runs",
+            "carbon",
+            "lm",
+            "profile",
+            "sparse",
+            "private",
+            "federated",
+            "speech",
             "go",
         )
     },

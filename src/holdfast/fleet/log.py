@@ -156,9 +156,10 @@ class FleetLog:
         So are attempts whose GPUs do not divide by their nodes.
         """
         order = "OVER (PARTITION BY used_node ORDER BY at_s, change"
-        spans = f"""(SELECT unnest(nodes) AS used_node, CAST(gpus / node_count AS INTEGER) AS part,
-                start_s AS low, coalesce(end_s, start_s + runtime_s) AS high
-            FROM {self._told("attempts")} WHERE {where} AND gpus > 0 AND gpus % node_count = 0
+        spans = f"""(SELECT unnest(nodes) AS used_node,
+                CAST(gpus / nullif(node_count, 0) AS INTEGER) AS part, start_s AS low,
+                coalesce(end_s, start_s + runtime_s) AS high
+            FROM {self._told("attempts")} WHERE {where} AND gpus > 0 AND gpus % nullif(node_count, 0) = 0
                 AND coalesce(end_s - start_s <= runtime_s + 1, TRUE)) AS spans WHERE high > low"""
         return f"""SELECT used_node, at_s, sum(change) {order} ROWS UNBOUNDED PRECEDING) AS held,
                 lead(at_s) {order}) - at_s AS for_s
