@@ -333,7 +333,7 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
     """
     # What follows -- is a command of somebody else, or names that look like options: no option of ours.
     place = [*tokens, "--"].index("--")
-    root, path, others = app, [*tokens[:place]], tokens[place:]
+    root, path = app, [*tokens[:place]]
     if app.name != (prefix,):
         root, path = room(prefix, ""), [*app.name, *path]
         root.command(app)
@@ -352,20 +352,22 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
             from holdfast.report import warm_up
 
             warm_up()  # the drawing engine starts beside the computation
-        rest = (*rest, *others)
+        rest += tuple(tokens[place:])
         _, apps, unused = root.parse_commands(rest, include_parent_meta=False)
         for group in apps[1:]:
             # Help lists commands in the order of the file, not of the alphabet.
-            for place, name in enumerate(group):
-                group[name].sort_key = place
+            for order, name in enumerate(group):
+                group[name].sort_key = order
         result = root(rest, exit_on_error=False, print_error=False, result_action="return_value")
         # A room without a command prints its help, and the exit status is nonzero.
         return result if unused or len(apps) == 1 or apps[-1].default_command else USAGE
 
-    line = [_LONE_DASH if word == "-" else word for word in path]
     try:
         answer = root.meta(
-            line, exit_on_error=False, print_error=False, result_action="return_value"
+            [_LONE_DASH if word == "-" else word for word in path],
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
         )
     except CycloptsError as error:
         _complain(_explained(error), "--json" in tokens)

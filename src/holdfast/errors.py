@@ -62,7 +62,7 @@ class InputError(HoldfastError):
             self.problem,
             code=self.code,
             path=path,
-            place=": ".join(each for each in (place, self.place) if each) or None,
+            place=": ".join(filter(None, (place, self.place))) or None,
             found=self.found,
             expected=self.expected,
             remedy=self.remedy,
@@ -71,13 +71,8 @@ class InputError(HoldfastError):
     def _render(self) -> str:
         where = ", ".join(part for part in (self.path, self.place) if part)
         lines = [f"{where}: {self.problem}" if where else self.problem]
-        for label, value in (
-            ("found", self.found),
-            ("expected", self.expected),
-            ("remedy", self.remedy),
-        ):
-            if value:
-                lines.append(f"  {label}: {value}")
+        facts = ("found", "expected", "remedy")
+        lines += [f"  {name}: {value}" for name in facts if (value := getattr(self, name))]
         return "\n".join(lines)
 
 

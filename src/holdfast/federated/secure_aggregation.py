@@ -134,7 +134,7 @@ def secure_mean(
     """
     import torch
 
-    names, servers = list(steps), privacy.servers
+    names, servers = [*steps], privacy.servers
     limit = 2.0 ** (62 - FRACTION_BITS)
     # Of any coordinate of the mean, with the noise.
     largest = privacy.clip * (1 + 10 * servers * privacy.noise)
@@ -171,20 +171,19 @@ def secure_mean(
     present, inside, mean = mpc.simulate(
         servers, serve, channels=channels, fraction_bits=FRACTION_BITS
     )[0]
-    found = np.abs(mean).max(initial=0.0)
-    if found > largest:
+    if (found := np.abs(mean).max(initial=0.0)) > largest:
         raise InputError(
             "a client did not clip its step",
             code="norm",
             found=f"a mean step of {found:.3g} in one coordinate",
             expected=f"at most {largest:.3g}",
         )
-    dropped, far = np.setdiff1d(range(len(names)), present), np.setdiff1d(present, inside)
-    reason = f"not within {2 * privacy.clip:g}, twice the clip, of most others"
-    failures = [
-        Failure(names[k], "no-answer", "dropped out during secure aggregation") for k in dropped
+    left = "dropped out during secure aggregation"
+    far = f"not within {2 * privacy.clip:g}, twice the clip, of most others"
+    return mean, [
+        *(Failure(names[k], "no-answer", left) for k in np.setdiff1d(range(len(names)), present)),
+        *(Failure(names[k], "norm", far) for k in np.setdiff1d(present, inside)),
     ]
-    return mean, failures + [Failure(names[k], "norm", reason) for k in far]
 
 
 def _multi_krum(party: Any, own: Array, clip: float, f: int) -> tuple[Array, Array]:
@@ -198,8 +197,7 @@ def _multi_krum(party: Any, own: Array, clip: float, f: int) -> tuple[Array, Arr
     # 1. |a|^2 + |b|^2 - 2ab, in integers, which do not cancel.
     steps = mpc.SharedTensor(party, torch.from_numpy(own), 0)
     # Of clipped steps; products of others wrap around, and are told from the distances.
-    largest = (clip * 2**FRACTION_BITS) ** 2
-    products = steps.product(steps.T, "matmul", bound=largest).share
+    products = steps.product(steps.T, "matmul", bound=(clip * 2**FRACTION_BITS) ** 2).share
     squares = products.diagonal()
     distances = squares[:, None] + squares - 2 * products
     pairs = torch.triu_indices(len(own), len(own), 1)
