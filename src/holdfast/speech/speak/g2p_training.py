@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,12 +16,14 @@ from torch.nn import functional
 
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
-from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS
+from holdfast.speech.recognize.model import write_model
 from holdfast.speech.recognize.scoring import edit_distance
 from holdfast.speech.recognize.trainer import (
     ORDER,
     STATE,
     Trainer,
+    check_output,
+    fingerprint,
     threads,
 )
 from holdfast.speech.speak.dictionary import PHONES, Dictionary, Phones, part_of, plain_phone
@@ -76,8 +76,7 @@ def train_phonemizer(
         HoldfastError: ``diverged`` if the loss is not finite.
     """
     settings, output = settings or PhonemizerSettings(), Path(output)
-    if not resume and any((output / name).exists() for name in (STATE, DESCRIPTION)):
-        raise InputError("the folder has a model", code="output-exists", path=output)
+    check_output(output, resume)
     words = Dictionary(dictionary).words()
     parts: dict[str, dict[str, list[Phones]]] = defaultdict(dict)
     for word, phones in words.items():
@@ -88,24 +87,16 @@ def train_phonemizer(
     torch.manual_seed(settings.seed)
     examples = _examples(parts["train"])
     network = LettersToPhones(settings)
-    content = json.dumps([asdict(replace(settings, epochs=1)), examples])
-    plan = hashlib.sha256(content.encode()).hexdigest()
-    output.mkdir(parents=True, exist_ok=True)
+    plan = fingerprint([asdict(replace(settings, epochs=1)), examples])
     trainer = PhonemizerTrainer(network, settings, examples, output / STATE, plan)
     with threads(settings.threads):
         trainer.run()
     # Half precision: half the size, and the score is that of the numbers written.
-    weights = {
-        name: each.detach().half().contiguous() for name, each in network.state_dict().items()
-    }
-    network.load_state_dict(weights)
-    result = score_words(network.eval(), parts["test"])
-    from safetensors.torch import save
-
+    network.half().float().eval()
+    result = score_words(network, parts["test"])
     write_whole(output / "dictionary", read_whole(dictionary, "a pronouncing dictionary"))
-    write_whole(output / WEIGHTS, save(weights))
     about = PhonemizerDescription("phonemizer", settings, asdict(result), trainer.history)
-    write_whole(output / DESCRIPTION, json.dumps(asdict(about), indent=1).encode() + b"\n")
+    write_model(output, about, network.half())
     return result
 
 
@@ -145,26 +136,7 @@ def _examples(words: Mapping[str, Sequence[Phones]]) -> list[Example]:
 
 
 class PhonemizerTrainer(Trainer):
-    """A run of the network.
-
-    Args:
-        network: is trained.
-        settings: how.
-        examples: the pronunciations.
-        path: file of the checkpoint.
-        plan: hash of all that determines the run.
-    """
-
-    def __init__(
-        self,
-        network: LettersToPhones,
-        settings: PhonemizerSettings,
-        examples: Sequence[Example],
-        path: Path,
-        plan: str,
-    ) -> None:
-        super().__init__(network, settings, path, plan)
-        self.examples = examples
+    """A run of the network; its examples are pronunciations."""
 
     def lengths(self, epoch: int) -> NDArray[np.float64]:
         """Letters of each example."""
