@@ -338,7 +338,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     ("change", "expected"),
     [
         (('"end_s": 0.3}', '"end_s": 0.9}'), ("conflict", "line 1: phones")),
-        (('"start_s": 0.25', '"start_s": 0.2'), ("conflict", "line 1: phones")),
+        (('"start_s": 0.25', '"start_s": 0.2'), ("conflict", "line 1: phones[3]")),
         (('"phone": "SIL"', '"phon": "SIL"'), ("unknown-key", "line 1: phones[0].phon")),
         (("{", "["), ("invalid-syntax", "line 1")),
     ],

@@ -22,6 +22,7 @@ from holdfast.speech.recognize.trainer import (
     fingerprint,
     threads,
 )
+from holdfast.speech.speak.dictionary import PAUSE, plain_phone
 from holdfast.speech.speak.network import (
     F0_VALUES,
     LEVELS,
@@ -30,10 +31,8 @@ from holdfast.speech.speak.network import (
     WaveNet,
 )
 from holdfast.speech.speak.prosody import (
-    SILENCE,
     Inventory,
     Scale,
-    split_stress,
 )
 from holdfast.speech.speak.recordings import Recording, VoiceData, read_recordings
 from holdfast.speech.speak.voice import Sound, Voice, VoiceDescription
@@ -120,7 +119,7 @@ def train_voice(config: str | Path, output: str | Path, resume: bool = False) ->
 def inventory_of(recordings: Sequence[Recording], settings: VoiceConfig) -> Inventory:
     """Phones and scales of a training set."""
     phones = [phone for each in recordings for phone in each.phones]
-    names = {split_stress(each.phone)[0] for each in phones} | {SILENCE}
+    names = {plain_phone(each.phone) for each in phones} | {PAUSE}
     frame_s = settings.sound.frame_s
     counts = np.concatenate([each.counts for each in recordings])
     pitches = np.concatenate([each.f0_hz for each in phones if each.f0_hz] or [np.ones(1)])
@@ -217,7 +216,7 @@ def prosody_correlation(voice: Voice, recordings: Sequence[Recording]) -> dict[s
     for each in recordings:
         predicted = voice.predict([phone.phone for phone in each.phones])
         for one, two in zip(predicted, each.phones, strict=True):
-            if two.phone != SILENCE:
+            if two.phone != PAUSE:
                 durations.append((one.end_s - one.start_s, two.end_s - two.start_s))
             pitches += list(zip(one.f0_hz, two.f0_hz, strict=False))
     return {
