@@ -89,14 +89,8 @@ class Alignment(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """`audio`, `duration_s`, `matches`, `score`; `words` and `phones` with start_s, end_s, score."""
-        return {
-            "audio": self.audio,
-            "duration_s": self.duration_s,
-            "matches": self.matches,
-            "score": self.score,
-            "words": plain(self.words),
-            "phones": plain(self.phones),
-        }
+        names = ("audio", "duration_s", "matches", "score", "words", "phones")
+        return {name: plain(getattr(self, name)) for name in names}
 
     def written(self) -> Mapping[str, Path]:
         """The file."""
@@ -117,18 +111,17 @@ class Alignment(Answer):
     def sections(self) -> Sequence[Section]:
         """One row per word."""
         sentence = f"{len(self.words):,} words in {self.duration_s:.2f} s, score {self.score:.2f}."
-        table = pa.table(
-            {
-                "word": [each.word for each in self.words],
-                "start": [each.start_s for each in self.words],
-                "end": [each.end_s for each in self.words],
-                "score": [each.score for each in self.words],
-                "phones": [" ".join(each.phones) for each in self.words],
-            }
-        )
+        rows = [
+            (each.start_s, each.end_s, each.word, " ".join(each.phones), each.score)
+            for each in self.words
+        ]
         columns = {name: ColumnFormat(unit="s", digits=3) for name in ("start", "end")}
-        columns |= {"word": ColumnFormat(), "phones": ColumnFormat()}
-        columns["score"] = ColumnFormat(digits=2)
+        columns |= {
+            "word": ColumnFormat(),
+            "phones": ColumnFormat(),
+            "score": ColumnFormat(digits=2),
+        }
+        table = pa.table([*zip(*rows, strict=True)], [*columns])
         how = How(
             [
                 "score = 1 / (1 + exp(gap - middle))",

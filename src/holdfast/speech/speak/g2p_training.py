@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.errors import InputError
@@ -104,13 +103,14 @@ def score_words(
     model: LettersToPhones, words: Mapping[str, Sequence[Phones]], beam: int = BEAM
 ) -> PhonemizerScore:
     """Pronounce words and compare with the nearest of their alternates."""
-    counts = np.zeros((2, 3))  # with and without stress: wrong words, edits, phones
+    rows = []
     for word, alternates in words.items():
         guess = model.best(word, beam)[0].phones
-        counts[0] += _errors(guess, alternates)
-        counts[1] += _errors(_plain(guess), [_plain(each) for each in alternates])
-    wer, per = counts[:, 0] / len(words), counts[:, 1] / counts[:, 2]
-    return PhonemizerScore(len(words), float(wer[0]), float(per[0]), float(wer[1]), float(per[1]))
+        plain = _errors(_plain(guess), [*map(_plain, alternates)])
+        rows.append([_errors(guess, alternates), plain])
+    wrong, edits, phones = np.array(rows).sum(0).T  # each with and without stress
+    rates = np.stack([wrong / len(words), edits / phones], 1)
+    return PhonemizerScore(len(words), *rates.flatten().tolist())
 
 
 def _errors(guess: Phones, alternates: Sequence[Phones]) -> tuple[int, int, int]:
@@ -156,9 +156,9 @@ class PhonemizerTrainer(Trainer):
         # What dropout leaves out is the same in a resumed run.
         torch.manual_seed(hash((self.settings.seed, epoch, self.step)))
         letters, phones = zip(*(self.examples[place] for place in places), strict=True)
-        longest = max(map(len, phones)) + 1
-        before: Any = [[MARK, *each, *[MARK] * (longest - 1 - len(each))] for each in phones]
-        after: Any = [[*each, MARK, *[_IGNORED] * (longest - 1 - len(each))] for each in phones]
-        logits = self.network(torch.tensor(letters), torch.tensor(before))
-        mean = functional.cross_entropy(logits.flatten(0, 1), torch.tensor(after).flatten())
+        ends = [torch.tensor([*each, MARK]) for each in phones]
+        after = nn.utils.rnn.pad_sequence(ends, True, _IGNORED)
+        before = functional.pad(after[:, :-1].clamp(min=MARK), (1, 0), value=MARK)
+        logits = self.network(torch.tensor(letters), before)
+        mean = functional.cross_entropy(logits.flatten(0, 1), after.flatten())
         return mean * len(places)
