@@ -13,6 +13,7 @@ import pytest
 import soundfile
 import torch
 
+from holdfast.cli import main
 from holdfast.errors import InputError
 from holdfast.speech.speak import TimedPhone, Voice, speak, synthesis, track_pitch, train_voice
 from holdfast.speech.speak.network import ProsodySettings, SynthesisSettings
@@ -218,6 +219,18 @@ def test_samples_go_to_standard_output(voice: Voice, monkeypatch: pytest.MonkeyP
     assert len(stdout.buffer.getvalue()) == 2 * 800
 
 
+def test_the_command_writes_samples_to_standard_output(
+    voice: Voice, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    voice.save(tmp_path)
+    (tmp_path / "a.json").write_text('{"phones": [{"phone": "SIL", "start_s": 0, "end_s": 0.1}]}')
+    arguments = ["speech", "speak", str(tmp_path), "-o", "-"]
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "--prosody", str(tmp_path / "a.json")])
+    assert not end.value.code
+    assert len(capfdbinary.readouterr().out) == 2 * 800
+
+
 def test_an_interrupted_run_leaves_a_file_that_plays(
     voice: Voice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -338,7 +351,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     ("change", "expected"),
     [
         (('"end_s": 0.3}', '"end_s": 0.9}'), ("conflict", "line 1: phones")),
-        (('"start_s": 0.25', '"start_s": 0.2'), ("conflict", "line 1: phones")),
+        (('"start_s": 0.25', '"start_s": 0.2'), ("conflict", "line 1: phones[3]")),
         (('"phone": "SIL"', '"phon": "SIL"'), ("unknown-key", "line 1: phones[0].phon")),
         (("{", "["), ("invalid-syntax", "line 1")),
     ],

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Duration, Options, Output, Positive, facts, option, room
+from holdfast.command import (
+    Answer,
+    Duration,
+    Options,
+    Output,
+    Positive,
+    Stream,
+    facts,
+    option,
+    room,
+)
 
 app = room(
     "speech",
@@ -189,7 +199,7 @@ _Phonemes = Annotated[Path | None, option("--phonemes", metavar="MODEL")]
 
 @app.command
 def phonemes(
-    text: Annotated[str, option(metavar="TEXT")],
+    text: Annotated[Stream, option(metavar="TEXT")],
     /,
     *,
     model: Annotated[Path | None, option("--model", metavar="MODEL")] = None,
@@ -238,10 +248,10 @@ def align(
 @app.command
 def speak(
     voice: Annotated[Path, option(metavar="MODEL")],
-    text: Annotated[str, option(metavar="TEXT")] = "",
+    text: Annotated[Stream, option(metavar="TEXT")] = "",
     /,
     *,
-    output: Output,
+    output: Annotated[Stream, option("--output", "-o", metavar="PATH")],
     prosody: Annotated[Path | None, option(metavar="FILE.json")] = None,
     seed: int = 0,
     precision: Literal["fp32", "int16"] = "fp32",
@@ -263,7 +273,7 @@ def speak(
     result = compute(
         voice, text, output, prosody=prosody, seed=seed, precision=precision, phonemes=phonemes
     )
-    return 0 if str(output) == "-" else result
+    return 0 if output == "-" else result
 
 
 @app.command

@@ -167,18 +167,28 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (f", ... ({len(names)})" if len(names) > 8 else "")
 
 
+def read_text(path: Path) -> str:
+    """A text file, plain or compressed.
+
+    Raises:
+        InputError: what `open_source` refuses; ``invalid-encoding`` with the place.
+    """
+    with open_source(path) as source:
+        data = source.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start}"
+        raise InputError("not UTF-8", code="invalid-encoding", path=path, place=place) from error
+
+
 def read_names(path: Path) -> list[str] | dict[str, int]:
     """The labels of a file: a JSON list, a JSON dictionary or k2's lines of labels and columns, or lines.
 
     Raises:
         InputError: if it cannot be read, or is none of these.
     """
-    with open_source(path) as source:
-        data = source.read()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("not UTF-8", code="invalid-encoding", path=path) from error
+    text = read_text(path)
     if text.lstrip()[:1] in ("[", "{"):
         try:
             return msgspec.json.decode(text, type=list[str] | dict[str, int])

@@ -59,11 +59,7 @@ class SpeechModel:
         Raises:
             HoldfastError: if they cannot be written.
         """
-        from safetensors.torch import save
-
-        write_whole(folder / WEIGHTS, save(self.network.state_dict()))
-        text = json.dumps(asdict(self.description), indent=1, ensure_ascii=False)
-        write_whole(folder / DESCRIPTION, text.encode() + b"\n")
+        write_model(folder, self.description, self.network)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -77,6 +73,24 @@ class SpeechModel:
         model = cls(description)
         load_weights(model.network, folder / WEIGHTS)
         return model
+
+
+def write_model(folder: Path, description: Any, network: nn.Module) -> None:
+    """Write a model; model.json last, so that a folder with it is complete.
+
+    Args:
+        folder: of the model.
+        description: dataclass, the content of model.json.
+        network: its weights are written.
+
+    Raises:
+        HoldfastError: if they cannot be written.
+    """
+    from safetensors.torch import save
+
+    write_whole(folder / WEIGHTS, save(network.state_dict()))
+    text = json.dumps(asdict(description), indent=1, ensure_ascii=False)
+    write_whole(folder / DESCRIPTION, text.encode() + b"\n")
 
 
 def load_weights(network: nn.Module, path: Path) -> None:

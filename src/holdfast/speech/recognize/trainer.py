@@ -6,13 +6,15 @@ the place in the epoch are all that a resumed run needs: it ends with the same b
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import write_whole
 from holdfast.progress import track
+from holdfast.speech.recognize.model import DESCRIPTION
 from holdfast.speech.recognize.network import Count, Positive
 from holdfast.speech.recognize.ranks import ALONE, Ranks, sum_gradients, summed
 
@@ -66,8 +69,9 @@ class Trainer(ABC):
     Args:
         network: is trained.
         settings: how.
+        examples: the training set, as the subclass reads it.
         path: file of the checkpoint.
-        plan: hash of all that determines the run.
+        plan: hash of all that determines the run; see `fingerprint`.
         ranks: who shares each batch.
     """
 
@@ -75,11 +79,12 @@ class Trainer(ABC):
         self,
         network: nn.Module,
         settings: TrainingSettings,
+        examples: Sequence[Any],
         path: Path,
         plan: str,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.network, self.settings = network, settings
+        self.network, self.settings, self.examples = network, settings, examples
         self.path, self.plan, self.ranks = path, plan, ranks
         self.parameters = list(network.parameters())
         rate = settings.learning_rate
@@ -182,6 +187,7 @@ class Trainer(ABC):
         }
         content = io.BytesIO()
         torch.save(state, content)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self.path, content.getbuffer())
 
     def load(self) -> None:
@@ -213,6 +219,34 @@ class Trainer(ABC):
         self.network.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.history, self.step, self.total = state["history"], state["step"], state["total"]
+
+
+def fingerprint(settings: Any, contents: Iterable[bytes] = ()) -> str:
+    """Hash of all that determines a run.
+
+    Args:
+        settings: as JSON; keys are sorted.
+        contents: sounds and the like.
+    """
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for each in contents:
+        digest.update(each)
+    return digest.hexdigest()
+
+
+def check_output(folder: Path, resume: bool) -> None:
+    """Refuse a folder that has a model or a checkpoint, if no run is resumed.
+
+    Raises:
+        InputError: ``output-exists``.
+    """
+    if not resume and ((folder / DESCRIPTION).exists() or any(folder.glob("*.pt"))):
+        raise InputError(
+            "the folder has a model",
+            code="output-exists",
+            path=folder,
+            remedy="name another folder, or --resume",
+        )
 
 
 class DivergedError(HoldfastError):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -28,13 +26,20 @@ from holdfast.speech.recognize.manifests import (
     refuse_same_sound,
     screen,
 )
-from holdfast.speech.recognize.model import DESCRIPTION, Description, SpeechModel
+from holdfast.speech.recognize.model import Description, SpeechModel
 from holdfast.speech.recognize.network import NetworkSettings, padded
 from holdfast.speech.recognize.noise import NoiseSettings, read_noise, vary
 from holdfast.speech.recognize.ranks import Ranks, joined
 from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.scoring import score_utterances
-from holdfast.speech.recognize.trainer import STATE, Trainer, TrainingSettings, threads
+from holdfast.speech.recognize.trainer import (
+    STATE,
+    Trainer,
+    TrainingSettings,
+    check_output,
+    fingerprint,
+    threads,
+)
 
 _NOISE, _PAUSES = 1, 2
 """What random numbers are for."""
@@ -98,13 +103,7 @@ def train(
         HoldfastError: ``diverged`` if the loss is not finite.
     """
     settings, output = read_config(config, TrainConfig, "the configuration"), Path(output)
-    if not resume and any((output / name).exists() for name in (STATE, DESCRIPTION)):
-        raise InputError(
-            "the folder has a model",
-            code="output-exists",
-            path=output,
-            remedy="name another folder, or --resume",
-        )
+    check_output(output, resume)
     with joined() as ranks, threads(settings.training.threads):
         return _train(settings, Path(config).resolve().parent, output, ranks, kind)
 
@@ -130,7 +129,6 @@ def _train(
     noises = []
     if config.noise is not None and config.noise.files:
         noises = read_noise(folder / config.noise.files, config.features.rate)
-    output.mkdir(parents=True, exist_ok=True)
     plan = _plan(config, screening.examples, noises)
     trainer = CtcTrainer(config, model, screening.examples, noises, output / STATE, plan, ranks)
     trainer.run()
@@ -181,9 +179,8 @@ class CtcTrainer(Trainer):
         plan: str,
         ranks: Ranks,
     ) -> None:
-        super().__init__(model.network, config.training, path, plan, ranks)
-        self.config, self.model = config, model
-        self.examples, self.noises = examples, noises
+        super().__init__(model.network, config.training, examples, path, plan, ranks)
+        self.config, self.model, self.noises = config, model, noises
         self.pauses: Array = np.zeros((len(examples), 2), int)
         """Of the epoch; see `draw_pauses`."""
 
@@ -235,8 +232,5 @@ def _plan(config: TrainConfig, examples: Sequence[Example], noises: Sequence[Arr
     """Hash of all that determines a step: settings without the number of epochs, sounds, texts, noise."""
     config = replace(config, training=replace(config.training, epochs=1))
     rows = [[each.fingerprint, each.target] for each in examples]
-    content: Mapping[str, Any] = {"config": asdict(config), "examples": rows}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for each in noises:
-        digest.update(each.tobytes())
-    return digest.hexdigest()
+    content = {"config": asdict(config), "examples": rows}
+    return fingerprint(content, (each.tobytes() for each in noises))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -14,13 +12,13 @@ import pyarrow as pa
 import torch
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown
-from holdfast.errors import InputError
-from holdfast.files import read_whole, write_whole
+from holdfast.files import write_whole
 from holdfast.plain import plain
 from holdfast.speech.recognize import hypotheses
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.recognize.features import log_features
 from holdfast.speech.recognize.hypotheses import subtitles
+from holdfast.speech.recognize.labels import read_text
 from holdfast.speech.speak.dictionary import PAUSE, Phones
 from holdfast.speech.speak.lattice import Array, PhoneGraph, best_path
 from holdfast.speech.speak.pronunciation import Phonemizer, Word, model_folder
@@ -91,14 +89,8 @@ class Alignment(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """`audio`, `duration_s`, `matches`, `score`; `words` and `phones` with start_s, end_s, score."""
-        return {
-            "audio": self.audio,
-            "duration_s": self.duration_s,
-            "matches": self.matches,
-            "score": self.score,
-            "words": plain(self.words),
-            "phones": plain(self.phones),
-        }
+        names = ("audio", "duration_s", "matches", "score", "words", "phones")
+        return {name: plain(getattr(self, name)) for name in names}
 
     def written(self) -> Mapping[str, Path]:
         """The file."""
@@ -119,18 +111,17 @@ class Alignment(Answer):
     def sections(self) -> Sequence[Section]:
         """One row per word."""
         sentence = f"{len(self.words):,} words in {self.duration_s:.2f} s, score {self.score:.2f}."
-        table = pa.table(
-            {
-                "word": [each.word for each in self.words],
-                "start": [each.start_s for each in self.words],
-                "end": [each.end_s for each in self.words],
-                "score": [each.score for each in self.words],
-                "phones": [" ".join(each.phones) for each in self.words],
-            }
-        )
+        rows = [
+            (each.start_s, each.end_s, each.word, " ".join(each.phones), each.score)
+            for each in self.words
+        ]
         columns = {name: ColumnFormat(unit="s", digits=3) for name in ("start", "end")}
-        columns |= {"word": ColumnFormat(), "phones": ColumnFormat()}
-        columns["score"] = ColumnFormat(digits=2)
+        columns |= {
+            "word": ColumnFormat(),
+            "phones": ColumnFormat(),
+            "score": ColumnFormat(digits=2),
+        }
+        table = pa.table([*zip(*rows, strict=True)], [*columns])
         how = How(
             [
                 "score = 1 / (1 + exp(gap - middle))",
@@ -171,7 +162,7 @@ def align(
     """
     aligner = Aligner.load(model_folder(model, "aligner"))
     if isinstance(text, Path):
-        text = _content(text)
+        text = read_text(text)
     words = [each for each in Phonemizer(phonemes)(text) if each.source != "pause"]
     sound = read_audio(audio, aligner.features.rate)
     spoken = align_samples(aligner, sound.samples, words)
@@ -198,36 +189,30 @@ def align_samples(
     Raises:
         InputError: ``empty-input`` for less than a frame; ``audio-too-short``; ``out-of-range``.
     """
-    log_probs = outputs_of(model, samples)
     graph = PhoneGraph.of_words([each.alternates for each in words])
-    path = best_path(log_probs, graph, model.alphabet)
+    path = best_path(outputs_of(model, samples), graph, model.alphabet)
     gaps = np.add.reduceat(path.gaps, path.first)  # of each phone
     gaps[0] += path.gaps[: path.first[0]].sum()
+    names = [graph.phones[node] for node in path.nodes]
+    owners = np.array([graph.words[node] for node in path.nodes])
     # A boundary is in the middle of the frames that output it; a frame's time is that of its middle, less
     # what outputs are late.
-    middle = [(first + last) / 2 for first, last in zip(path.first, path.last, strict=True)]
-    begin = model.features.window_s / 2 - model.delay_s
-    length = len(samples) / model.features.rate
-    times = [0.0, *(max(0.0, each * model.frame_s + begin) for each in middle[1:]), length]
-    for place in range(
-        1, len(times) - 1
-    ):  # a silence is noticed late: at most half a phone is taken back
-        if graph.phones[path.nodes[place]] == PAUSE:
-            room = (times[place] - times[place - 1]) / 2
-            times[place] -= min(model.silence_delay_s, room)
-    phones = [
-        AlignedPhone(graph.phones[node], start, end, score_of(gap))
-        for node, (start, end), gap in zip(path.nodes, pairwise(times), gaps, strict=True)
-    ]
+    late = model.delay_s - model.features.window_s / 2
+    middle = (np.array(path.first) + path.last) / 2 * model.frame_s - late
+    times = [0.0, *middle[1:].clip(0).tolist(), len(samples) / model.features.rate]
+    for place, name in enumerate(names[1:], 1):
+        if name == PAUSE:  # a silence is noticed late: at most half a phone is taken back
+            times[place] -= min(model.silence_delay_s, (times[place] - times[place - 1]) / 2)
+    scores = [score_of(gap) for gap in gaps]
+    phones = [*map(AlignedPhone, names, times, times[1:], scores)]
     found = []
-    owners = [graph.words[node] for node in path.nodes]
     for number, word in enumerate(words):
-        places = [place for place, owner in enumerate(owners) if owner == number]
-        score = score_of(fmean(gaps[places]))
-        said = tuple(phones[place].phone for place in places)
-        start, end = phones[places[0]].start_s, phones[places[-1]].end_s
-        found.append(AlignedWord(word.text, start, end, score, said))
-    return found, phones, score_of(fmean(gaps))
+        places = np.flatnonzero(owners == number)
+        own = slice(places[0], places[-1] + 1)
+        start, end = times[own.start], times[own.stop]
+        score = score_of(gaps[own].mean())
+        found.append(AlignedWord(word.text, start, end, score, tuple(names[own])))
+    return found, phones, score_of(gaps.mean())
 
 
 def score_of(gap: float) -> float:
@@ -243,16 +228,6 @@ def outputs_of(model: Aligner, samples: Array) -> Array:
         log_probs, _ = model.network(features[None], torch.tensor([len(features)]))
     array: Array = log_probs[0].double().numpy()
     return array
-
-
-def _content(path: Path) -> str:
-    try:
-        return read_whole(path, "a text").decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        place = f"byte {error.start}"
-        raise InputError(
-            "the text is not UTF-8", code="invalid-encoding", path=path, place=place
-        ) from error
 
 
 def _write(

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from holdfast.errors import InputError
-from holdfast.opening import open_source
+from holdfast.speech.recognize.labels import read_text
 
 _VOWELS = "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW"
 _CONSONANTS = "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH"
@@ -37,22 +37,9 @@ class Dictionary:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not self.path.is_file():
-            raise InputError("pronouncing dictionary not found", code="not-found", path=path)
-        with open_source(self.path) as source:
-            content = source.read()
-        try:
-            text = content.decode()
-        except UnicodeDecodeError as error:
-            raise InputError(
-                "the dictionary is not UTF-8",
-                code="invalid-encoding",
-                path=path,
-                place=f"byte {error.start}",
-            ) from error
         self._entries: dict[str, list[tuple[int, str]]] = defaultdict(list)
         """Number and phones of each line of a word."""
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(read_text(self.path).splitlines(), 1):
             name, _, phones = line.partition(" ")
             if name and not name.startswith(";;;"):
                 self._entries[name.partition("(")[0] or name].append((number, phones))

@@ -154,14 +154,13 @@ class LettersToPhones(nn.Module):
                 if path  # a word has a sound
             ]
             complete = sorted(complete, key=lambda each: -each.log_prob)[:beam]
-            totals[:, MARK] = -torch.inf
-            scores, order = totals.flatten().sort(descending=True, stable=True)
             # A longer path is less probable than its beginning: nothing can come before what is complete.
             worst = complete[-1].log_prob if len(complete) == beam else -torch.inf
-            kept = min(beam, int((scores > worst).sum()))
-            if not kept:
+            totals[:, MARK] = -torch.inf
+            scores, order = totals.flatten().topk(min(beam, totals.numel()))
+            scores, order = scores[scores > worst], order[scores > worst]
+            if not len(scores):
                 break
-            scores, order = scores[:kept], order[:kept]
             parents, last = order // totals.shape[1], order % totals.shape[1]
             hidden = hidden[:, parents]
             paths = [

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
-from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS
+from holdfast.speech.recognize.model import write_model
 from holdfast.speech.recognize.scoring import edit_distance
 from holdfast.speech.recognize.trainer import (
     ORDER,
     STATE,
     Trainer,
+    check_output,
+    fingerprint,
     threads,
 )
 from holdfast.speech.speak.dictionary import PHONES, Dictionary, Phones, part_of, plain_phone
@@ -76,8 +75,7 @@ def train_phonemizer(
         HoldfastError: ``diverged`` if the loss is not finite.
     """
     settings, output = settings or PhonemizerSettings(), Path(output)
-    if not resume and any((output / name).exists() for name in (STATE, DESCRIPTION)):
-        raise InputError("the folder has a model", code="output-exists", path=output)
+    check_output(output, resume)
     words = Dictionary(dictionary).words()
     parts: dict[str, dict[str, list[Phones]]] = defaultdict(dict)
     for word, phones in words.items():
@@ -88,24 +86,16 @@ def train_phonemizer(
     torch.manual_seed(settings.seed)
     examples = _examples(parts["train"])
     network = LettersToPhones(settings)
-    content = json.dumps([asdict(replace(settings, epochs=1)), examples])
-    plan = hashlib.sha256(content.encode()).hexdigest()
-    output.mkdir(parents=True, exist_ok=True)
+    plan = fingerprint([asdict(replace(settings, epochs=1)), examples])
     trainer = PhonemizerTrainer(network, settings, examples, output / STATE, plan)
     with threads(settings.threads):
         trainer.run()
     # Half precision: half the size, and the score is that of the numbers written.
-    weights = {
-        name: each.detach().half().contiguous() for name, each in network.state_dict().items()
-    }
-    network.load_state_dict(weights)
-    result = score_words(network.eval(), parts["test"])
-    from safetensors.torch import save
-
+    network.half().float().eval()
+    result = score_words(network, parts["test"])
     write_whole(output / "dictionary", read_whole(dictionary, "a pronouncing dictionary"))
-    write_whole(output / WEIGHTS, save(weights))
     about = PhonemizerDescription("phonemizer", settings, asdict(result), trainer.history)
-    write_whole(output / DESCRIPTION, json.dumps(asdict(about), indent=1).encode() + b"\n")
+    write_model(output, about, network.half())
     return result
 
 
@@ -113,13 +103,14 @@ def score_words(
     model: LettersToPhones, words: Mapping[str, Sequence[Phones]], beam: int = BEAM
 ) -> PhonemizerScore:
     """Pronounce words and compare with the nearest of their alternates."""
-    counts = np.zeros((2, 3))  # with and without stress: wrong words, edits, phones
+    rows = []
     for word, alternates in words.items():
         guess = model.best(word, beam)[0].phones
-        counts[0] += _errors(guess, alternates)
-        counts[1] += _errors(_plain(guess), [_plain(each) for each in alternates])
-    wer, per = counts[:, 0] / len(words), counts[:, 1] / counts[:, 2]
-    return PhonemizerScore(len(words), float(wer[0]), float(per[0]), float(wer[1]), float(per[1]))
+        plain = _errors(_plain(guess), [*map(_plain, alternates)])
+        rows.append([_errors(guess, alternates), plain])
+    wrong, edits, phones = np.array(rows).sum(0).T  # each with and without stress
+    rates = np.stack([wrong / len(words), edits / phones], 1)
+    return PhonemizerScore(len(words), *rates.flatten().tolist())
 
 
 def _errors(guess: Phones, alternates: Sequence[Phones]) -> tuple[int, int, int]:
@@ -145,26 +136,7 @@ def _examples(words: Mapping[str, Sequence[Phones]]) -> list[Example]:
 
 
 class PhonemizerTrainer(Trainer):
-    """A run of the network.
-
-    Args:
-        network: is trained.
-        settings: how.
-        examples: the pronunciations.
-        path: file of the checkpoint.
-        plan: hash of all that determines the run.
-    """
-
-    def __init__(
-        self,
-        network: LettersToPhones,
-        settings: PhonemizerSettings,
-        examples: Sequence[Example],
-        path: Path,
-        plan: str,
-    ) -> None:
-        super().__init__(network, settings, path, plan)
-        self.examples = examples
+    """A run of the network; its examples are pronunciations."""
 
     def lengths(self, epoch: int) -> NDArray[np.float64]:
         """Letters of each example."""
@@ -184,9 +156,9 @@ class PhonemizerTrainer(Trainer):
         # What dropout leaves out is the same in a resumed run.
         torch.manual_seed(hash((self.settings.seed, epoch, self.step)))
         letters, phones = zip(*(self.examples[place] for place in places), strict=True)
-        longest = max(map(len, phones)) + 1
-        before: Any = [[MARK, *each, *[MARK] * (longest - 1 - len(each))] for each in phones]
-        after: Any = [[*each, MARK, *[_IGNORED] * (longest - 1 - len(each))] for each in phones]
-        logits = self.network(torch.tensor(letters), torch.tensor(before))
-        mean = functional.cross_entropy(logits.flatten(0, 1), torch.tensor(after).flatten())
+        ends = [torch.tensor([*each, MARK]) for each in phones]
+        after = nn.utils.rnn.pad_sequence(ends, True, _IGNORED)
+        before = functional.pad(after[:, :-1].clamp(min=MARK), (1, 0), value=MARK)
+        logits = self.network(torch.tensor(letters), before)
+        mean = functional.cross_entropy(logits.flatten(0, 1), after.flatten())
         return mean * len(places)

@@ -38,6 +38,8 @@ class PhoneGraph:
     """From node, to node; from `START` to first phones."""
     finals: list[int] = field(default_factory=list)
     """Nodes with which the text can end."""
+    fewest: int = 2
+    """Phones of the shortest path."""
 
     @classmethod
     def of_words(cls, words: Sequence[Sequence[Phones]]) -> PhoneGraph:
@@ -52,6 +54,7 @@ class PhoneGraph:
             silence = graph._node(PAUSE, -1, ends)
             starts, ends = [*ends, silence] if number else [silence], []
             distinct = {tuple(map(plain_phone, each)): each for each in reversed(alternates)}
+            graph.fewest += min(map(len, alternates))
             for phones in reversed(distinct.values()):
                 before = starts
                 for phone in phones:
@@ -59,15 +62,6 @@ class PhoneGraph:
                 ends += before
         graph.finals = [graph._node(PAUSE, -1, ends)]
         return graph
-
-    @property
-    def fewest(self) -> int:
-        """Phones of the shortest path."""
-        shortest = {START: 0}
-        for before, node in self.arcs:  # in topological order
-            count = shortest[before] + 1
-            shortest[node] = min(shortest.get(node, count), count)
-        return min(shortest[node] for node in self.finals)
 
     def _node(self, phone: str, word: int, before: Sequence[int]) -> int:
         self.phones.append(phone)
@@ -112,92 +106,64 @@ def best_path(log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet) -> A
             found=f"{frames} frames",
             expected=f"at least {graph.fewest}, one per phone",
         )
-    columns, emissions = _emissions(log_probs, graph, alphabet)
-    # States: arcs 0 .. A-1, nodes A .. A+N-1, blanks before the first output, and one never reached.
-    count, nodes = len(graph.arcs), len(graph.phones)
-    size = count + nodes + 2
+    # States: "output of arc e" for each arc, then "blanks within node q", "blanks before the first output",
+    # and one that is never reached.
+    arcs, size = len(graph.arcs), len(graph.arcs) + len(graph.phones) + 2
     if frames * size > LARGEST:
         raise InputError(
             "audio and text are too long to align at once",
             code="out-of-range",
-            found=f"{frames} frames, {nodes} phones and silences",
+            found=f"{frames} frames, {len(graph.phones)} phones and silences",
             expected=f"at most {LARGEST:,} frames times states",
             remedy="divide both at a pause",
         )
+    columns = np.full(size, BLANK)
+    columns[:arcs] = [
+        alphabet.column("" if start == START else graph.phones[start], graph.phones[end])
+        for start, end in graph.arcs
+    ]
     before = _predecessors(graph, columns)
     score = np.full(size, -np.inf)
-    starts = [arc for arc, (node, _) in enumerate(graph.arcs) if node == START]
-    score[starts] = emissions[0, starts]
-    score[count + nodes] = log_probs[0, BLANK]
+    score[-2] = 0
     back = np.zeros((frames, size), np.uint8)
-    everything = np.arange(size)
-    for frame in range(1, frames):
+    for frame in range(frames):
         candidates = score[before]  # [states, K]
-        back[frame] = choice = candidates.argmax(axis=1)
-        score = candidates[everything, choice]
-        score[:count] += emissions[frame]
-        score[count:] += log_probs[frame, BLANK]
-    ends = [state for state in range(count + nodes) if _node(graph, state) in set(graph.finals)]
-    state = max(ends, key=lambda each: score[each])
-    total = float(score[state])
+        back[frame] = candidates.argmax(axis=1)
+        score = candidates.max(axis=1) + log_probs[frame, columns]
+    nodes = [*(end for _, end in graph.arcs), *range(len(graph.phones))]
+    ends = [state for state, node in enumerate(nodes) if node in graph.finals]
+    path = [max(ends, key=lambda each: score[each])]
+    total = float(score[path[0]])
     # The states of the frames, from the last to the first.
-    path = [state]
     for frame in range(frames - 1, 0, -1):
-        state = int(before[state, back[frame, state]])
-        path.append(state)
+        path.append(int(before[path[-1], back[frame, path[-1]]]))
     path.reverse()
     found: dict[int, list[int]] = {}
-    said = log_probs[:, BLANK].copy()
     for frame, state in enumerate(path):
-        if state < count:
+        if state < arcs:
             found.setdefault(state, []).append(frame)
-            said[frame] = emissions[frame, state]
-    taken = list(found)
     return AlignedPath(
-        [graph.arcs[arc][1] for arc in taken],
-        [found[arc][0] for arc in taken],
-        [found[arc][-1] for arc in taken],
-        log_probs.max(axis=1) - said,
+        [nodes[arc] for arc in found],
+        [own[0] for own in found.values()],
+        [own[-1] for own in found.values()],
+        log_probs.max(axis=1) - log_probs[range(frames), columns[path]],
         total,
     )
 
 
-def _node(graph: PhoneGraph, state: int) -> int:
-    arcs = len(graph.arcs)
-    return graph.arcs[state][1] if state < arcs else state - arcs
-
-
-def _emissions(
-    log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet
-) -> tuple[list[int], Array]:
-    """Output of each arc, and its log probability in each frame [T, arcs]."""
-    columns = [
-        # With pairs nothing is output before the second phone.
-        BLANK
-        if alphabet.pairs and start == START
-        else alphabet.column("" if start == START else graph.phones[start], graph.phones[end])
-        for start, end in graph.arcs
-    ]
-    return columns, log_probs[:, columns]
-
-
-def _predecessors(graph: PhoneGraph, columns: Sequence[int]) -> Array:
+def _predecessors(graph: PhoneGraph, columns: Array) -> Array:
     """States that can come before each state: [states, K], filled with the one that is never reached."""
     arcs, nodes = len(graph.arcs), len(graph.phones)
+    waiting, never = arcs + nodes, arcs + nodes + 1
     into: list[list[int]] = [[] for _ in range(nodes)]
     for arc, (_, end) in enumerate(graph.arcs):
         into[end].append(arc)
     lists: list[list[int]] = []
     for arc, (start, _) in enumerate(graph.arcs):
-        lists.append([arc])
-        if start == START:
-            lists[-1].append(arcs + nodes)
-            continue
         # Without a blank between, two equal labels are one.
         different = [each for each in into[start] if columns[each] != columns[arc]]
-        lists[-1] += [arcs + start, *different]
+        lists.append([arc, waiting] if start == START else [arc, arcs + start, *different])
     lists += [[arcs + node, *into[node]] for node in range(nodes)]
-    lists += [[arcs + nodes], []]
+    lists += [[waiting], [never]]
     width = max(map(len, lists))
-    never = arcs + nodes + 1
     return np.array([each + [never] * (width - len(each)) for each in lists])

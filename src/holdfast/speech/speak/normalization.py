@@ -18,39 +18,47 @@ PAUSES = ",;:.!?()-"
 LONGEST_WORD = 60
 """Letters of a word."""
 
+
+def _table(rows: str) -> dict[str, str]:
+    """What the first word of each row, between commas, stands for."""
+    return {key: " ".join(words) for key, *words in map(str.split, rows.split(","))}
+
+
 _SMALL = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen
 """
-_ONES = _SMALL.split()
-_TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_SCALES = ["", "thousand", "million", "billion", "trillion"]
+_ROUND = "zero ten twenty thirty forty fifty sixty seventy eighty ninety"
+_ONES, _TENS = _SMALL.split(), _ROUND.split()
+_SCALES = {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3}
 _MOST_DIGITS = 15
-_IRREGULAR = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
-_IRREGULAR |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
-_CURRENCIES = {
-    "$": ("dollar", "dollars", "cent", "cents"),
-    "£": ("pound", "pounds", "penny", "pence"),
-    "€": ("euro", "euros", "cent", "cents"),
-}
-_FRACTIONS = {"1/2": "one half", "1/3": "one third", "2/3": "two thirds"}
-_FRACTIONS |= {"1/4": "one quarter", "3/4": "three quarters"}
-_SYMBOLS = {"&": "and", "@": "at", "%": "percent", "+": "plus", "=": "equals", "#": "number"}
-_SYMBOLS |= {"°": "degrees", "$": "dollars", "£": "pounds", "€": "euros", "×": "times"}
-_SYMBOLS |= {"/": "slash", "_": "underscore", "*": "star", "<": "less than", ">": "greater than"}
-_ADDRESS = {".": "dot", "-": "dash", ":": "colon", "?": "question mark", "~": "tilde"} | _SYMBOLS
-_WRITTEN_OUT = """
+_IRREGULAR = _table(
+    "one first, two second, three third, five fifth, eight eighth, nine ninth, twelve twelfth"
+)
+_CURRENCIES = _table(
+    "$ dollar dollars cent cents, £ pound pounds penny pence, € euro euros cent cents"
+)
+_FRACTIONS = _table(
+    "1/2 one half, 1/3 one third, 2/3 two thirds, 1/4 one quarter, 3/4 three quarters"
+)
+_SYMBOLS = _table(
+    """& and, @ at, % percent, + plus, = equals, # number, ° degrees, $ dollars, £ pounds, € euros,
+    × times, / slash, _ underscore, * star, < less than, > greater than"""
+)
+_ADDRESS = _SYMBOLS | _table(". dot, - dash, : colon, ? question mark, ~ tilde")
+_ABBREVIATIONS = _table(
+    """
 mr mister, mrs missus, ms ms, dr doctor, prof professor, etc et cetera, e.g for example, i.e that is,
 vs versus, jr junior, sr senior, inc incorporated, ltd limited, approx approximately, dept department,
 mt mount, ave avenue, blvd boulevard, gen general, col colonel, capt captain, lt lieutenant, sgt sergeant,
 rev reverend, gov governor, sen senator, jan january, feb february, aug august, sept september,
 oct october, nov november, dec december, tel telephone, fig figure, st street
 """
-_ABBREVIATIONS = {each.split()[0]: " ".join(each.split()[1:]) for each in _WRITTEN_OUT.split(",")}
+)
 """Without the last dot, which they must have."""
 _SPELLED = {"US", "IT"}
 """Upper-case words that are read as letters although the word in lower case means something else."""
-_LETTERS = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "th", "þ": "th"}
+_LETTERS = _table("ß ss, æ ae, œ oe, ø o, ł l, đ d, ð th, þ th")
 _SAME = {"⁄": "/", "·": " ", "•": " "}
 _SAME |= dict.fromkeys("‘’ʼ′`´", "'") | dict.fromkeys("“”„«»‹›″‚¿¡", '"')
 _SAME |= dict.fromkeys("–−‐‑‒", "-") | dict.fromkeys("—―", "--")
@@ -62,7 +70,7 @@ _PATTERN = re.compile(
   | (?P<saint> \bSt\.(?=\s+(?-i:[A-Z])) )
   | (?P<digits> (?:\(\d{{3}}\)\s?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}\b | \d(?:-\d+){{3,}} )
   | (?P<abbreviation> \b(?:{"|".join(map(re.escape, _ABBREVIATIONS))})\. | \bNo\.(?=\s*\d) )
-  | (?P<money> [$£€](?:{_NUMBER})(?:\s+(?:{"|".join(_SCALES[1:])})\b)? )
+  | (?P<money> [$£€](?:{_NUMBER})(?:\s+(?:{"|".join(_SCALES)})\b)? )
   | (?P<fraction> \b(?:{"|".join(_FRACTIONS)})\b )
   | (?P<time> \b(?:[01]?\d|2[0-3]):[0-5]\d\b | \b(?:[01]?\d|2[0-3]):[0-5]\d(?=\s?[ap]m\b) )
   | (?P<half> (?<=\d)\s?[ap]m\b )
@@ -131,18 +139,13 @@ def tokens(text: str, known: Callable[[str], bool] = lambda word: False) -> list
 
 def cardinal(number: int) -> list[str]:
     """Words of a number of at most 15 digits."""
+    for name, value in [*_SCALES.items(), ("hundred", 100)]:
+        if number >= value:
+            most, rest = divmod(number, value)
+            return [*cardinal(most), name, *(cardinal(rest) if rest else [])]
     if number < 20:
         return [_ONES[number]]
-    if number < 100:
-        return [_TENS[number // 10], *(cardinal(number % 10) if number % 10 else [])]
-    if number < 1000:
-        return [_ONES[number // 100], "hundred", *(cardinal(number % 100) if number % 100 else [])]
-    words = []
-    for power, scale in reversed([*enumerate(_SCALES)]):
-        part, number = divmod(number, 1000**power)
-        if part:
-            words += [*cardinal(part), *scale.split()]
-    return words
+    return [_TENS[number // 10], *(cardinal(number % 10) if number % 10 else [])]
 
 
 def ordinal(number: int) -> list[str]:
@@ -230,8 +233,15 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
             parts = re.findall(
                 r"[A-Za-z]+|\d|\S", re.sub(r"^\w+://", "", piece.rstrip(".,;:!?)'\""))
             )
-            named = [_word(each, known) if each.isalpha() else _named(each) for each in parts]
-            return [word for words in named for word in words]
+            words = []
+            for each in parts:
+                if each.isalpha():
+                    words += _word(each, known)
+                else:
+                    words += (
+                        [_ONES[int(each)]] if each.isdigit() else _ADDRESS.get(each, "").split()
+                    )
+            return words
         case "fraction":
             return _FRACTIONS[piece].split()
         case _:
@@ -255,10 +265,6 @@ def _word(piece: str, known: Callable[[str], bool]) -> list[str]:
     return [name]
 
 
-def _named(mark: str) -> list[str]:
-    return [_ONES[int(mark)]] if mark.isdigit() else _ADDRESS.get(mark, "").split()
-
-
 def _spelled_digits(digits: str) -> list[str]:
     return [_ONES[int(digit)] for digit in digits]
 
@@ -275,7 +281,7 @@ def _amount(text: str) -> list[str]:
 
 def _money(piece: str) -> list[str]:
     amount, *scale = piece[1:].lower().split()
-    one, many, cent, cents = _CURRENCIES[piece[0]]
+    one, many, cent, cents = _CURRENCIES[piece[0]].split()
     whole, _, decimals = amount.partition(".")
     if scale or len(decimals) not in (0, 2):
         return [*_amount(amount), *scale, many]

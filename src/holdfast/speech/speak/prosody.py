@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from holdfast.errors import InputError
+from holdfast.speech.speak.dictionary import plain_phone
 from holdfast.speech.speak.network import F0_VALUES
 
 Array = npt.NDArray[Any]
-SILENCE = "SIL"
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+LONGEST_S = 60.0
+"""Of one phone: what is in memory at a time."""
 Hertz = Annotated[float, Meta(ge=10, le=2000)]
 
 
@@ -35,11 +38,37 @@ class TimedPhone:
     """Factor of the amplitude."""
 
 
-def split_stress(phone: str) -> tuple[str, int]:
-    """``("AH", 1)`` for ``AH0``; 0 for a phone without stress."""
-    if phone[-1:] in tuple("012"):
-        return phone[:-1], 1 + int(phone[-1])
-    return phone, 0
+def check_times(phones: Sequence[TimedPhone], frame_s: float, path: Path | None = None) -> None:
+    """Refuse phones that do not follow each other, to a frame.
+
+    Args:
+        phones: of a user.
+        frame_s: seconds per frame.
+        path: their file.
+
+    Raises:
+        InputError: ``conflict`` with the number of the phone.
+    """
+    end_s = phones[0].start_s if phones else 0.0
+    for number, each in enumerate(phones):
+        late = round(each.start_s / frame_s) - round(end_s / frame_s)
+        if late or not each.start_s <= each.end_s <= each.start_s + LONGEST_S:
+            raise InputError(
+                "phones that do not follow each other",
+                code="conflict",
+                path=path,
+                place=f"phones[{number}]",
+                found=f"{each.start_s:g} s to {each.end_s:g} s",
+                expected=f"from {end_s:g} s, where the phone before it ends, {LONGEST_S:g} s at most; "
+                "SIL is a pause",
+            )
+        end_s = each.end_s
+
+
+def edges(phones: Sequence[TimedPhone], frame_s: float) -> Array:
+    """Frame in which the first phone begins, and those in which phones end, int64 [P + 1]."""
+    times = [*(each.start_s for each in phones[:1]), *(each.end_s for each in phones)]
+    return np.round(np.array(times) / frame_s).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -77,14 +106,14 @@ class Inventory:
     """Of the natural logarithm of F0 in Hz."""
 
     def symbols(self, phones: Sequence[str]) -> Array:
-        """Place of each phone and its stress, int64 [P, 2].
+        """Place of each phone and its stress (0: it has none), int64 [P, 2].
 
         Raises:
             InputError: ``unknown-phone`` with its number.
         """
         rows = []
         for number, phone in enumerate(phones):
-            plain, stress = split_stress(phone)
+            plain = plain_phone(phone)
             if plain not in self.phones:
                 raise InputError(
                     "the voice has not been trained on this phone",
@@ -93,14 +122,12 @@ class Inventory:
                     found=phone,
                     expected=", ".join(self.phones),
                 )
-            rows.append((self.phones.index(plain), stress))
+            rows.append((self.phones.index(plain), "012".find(phone[-1]) + 1))
         return np.array(rows, np.int64).reshape(-1, 2)
 
     def frame_counts(self, phones: Sequence[TimedPhone]) -> Array:
         """Frames of each phone, int64 [P]: times are rounded to whole frames."""
-        ends = np.round([each.end_s / self.frame_s for each in phones]).astype(np.int64)
-        starts = np.round([each.start_s / self.frame_s for each in phones[:1]]).astype(np.int64)
-        return np.diff(ends, prepend=starts)
+        return np.diff(edges(phones, self.frame_s))
 
     def frames(self, phones: Sequence[TimedPhone]) -> tuple[Array, Array]:
         """What the WaveNet reads: symbols int64 [F, 2] and numbers float32 [F, NUMBERS].

@@ -14,8 +14,15 @@ from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.opening import open_source
 from holdfast.speech.recognize.audio import read_audio
+from holdfast.speech.speak.dictionary import PAUSE
 from holdfast.speech.speak.pitch import track_pitch
-from holdfast.speech.speak.prosody import SILENCE, Array, TimedPhone, measured_pitch
+from holdfast.speech.speak.prosody import (
+    Array,
+    TimedPhone,
+    check_times,
+    edges,
+    measured_pitch,
+)
 from holdfast.speech.speak.voice import Sound, compress
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -41,7 +48,7 @@ class Row:
     """A line of a manifest."""
 
     audio_filepath: str
-    phones: tuple[TimedPhone, ...]
+    phones: Annotated[tuple[TimedPhone, ...], Meta(min_length=1)]
     text: str = ""
 
 
@@ -88,19 +95,9 @@ def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording
 
 
 def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recording:
-    frame_s = sound.frame_s
+    check_times(row.phones, sound.frame_s)
     samples = read_audio(folder / row.audio_filepath, sound.rate).samples
-    ends = np.round([each.end_s / frame_s for each in row.phones]).astype(np.int64)
-    starts = np.round([each.start_s / frame_s for each in row.phones]).astype(np.int64)
-    frames = len(samples) // sound.hop
-    if not len(ends) or (ends - starts).min() < 0 or (starts[1:] != ends[:-1]).any():
-        raise InputError(
-            "phones that do not follow each other",
-            code="conflict",
-            place="phones",
-            found=f"{len(ends)} phones of {row.audio_filepath}",
-            expected="each begins where the one before it ends; SIL is a pause",
-        )
+    frames, ends = len(samples) // sound.hop, edges(row.phones, sound.frame_s)
     if ends[-1] > frames + 2:
         raise InputError(
             "phones behind the end of the sound",
@@ -110,13 +107,14 @@ def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recordi
             expected=f"at most {len(samples) / sound.rate:g} s",
         )
     ends = ends.clip(max=frames)
-    counts = np.diff(ends, prepend=starts[0].clip(max=frames))
-    samples = samples[starts[0] * sound.hop : ends[-1] * sound.hop]
+    samples = samples[ends[0] * sound.hop : ends[-1] * sound.hop]
     hertz = track_pitch(samples, sound.rate, sound.hop, data.lowest_hz, data.highest_hz)
-    pitches = measured_pitch(hertz, counts)
-    phones, end = [], 0
-    for each, count, pitch in zip(row.phones, counts.tolist(), pitches, strict=True):
-        start, end = end, end + count
-        f0_hz = () if each.phone == SILENCE else pitch
-        phones.append(TimedPhone(each.phone, start * frame_s, end * frame_s, f0_hz))
+    times = ((ends - ends[0]) * sound.frame_s).tolist()
+    counts = np.diff(ends)
+    phones = [
+        TimedPhone(each.phone, start_s, end_s, () if each.phone == PAUSE else pitch)
+        for each, start_s, end_s, pitch in zip(
+            row.phones, times, times[1:], measured_pitch(hertz, counts), strict=False
+        )
+    ]
     return Recording(compress(samples), tuple(phones), counts)

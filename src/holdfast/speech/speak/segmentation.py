@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
-from holdfast.speech.recognize.labels import Alphabet
+from holdfast.speech.recognize.labels import BLANK, Alphabet
 from holdfast.speech.recognize.model import Description, SpeechModel
 from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.training import TrainConfig, train
@@ -52,14 +52,14 @@ class PhoneAlphabet(Alphabet):
 
     def encode(self, text: str) -> list[int]:
         """Outputs of phones: one less with pairs."""
-        phones = text.split()
-        steps = [*pairwise(phones)] if self.pairs else [("", phone) for phone in phones]
-        return [self.column(before, phone) for before, phone in steps]
+        steps = [self.column(*each) for each in pairwise(["", *text.split()])]
+        return [each for each in steps if each != BLANK]
 
     def column(self, before: str, phone: str) -> int:
-        """Output of the step from one phone to the next."""
-        phone = plain_phone(phone)
-        return self._index[f"{plain_phone(before)} {phone}" if self.pairs else phone]
+        """Output of the step from one phone to the next; of pairs, the blank if there is none before."""
+        if not self.pairs:
+            return self._index[plain_phone(phone)]
+        return self._index[f"{plain_phone(before)} {plain_phone(phone)}"] if before else BLANK
 
 
 class PairOutputs(nn.Linear):

@@ -31,27 +31,28 @@ class _Quantity(NamedTuple):
     limits: tuple[float, float]
 
 
+def _labels(rows: str) -> dict[str, float]:
+    return {label: float(value) for label, value in map(str.split, rows.split(","))}
+
+
 _QUANTITIES = {
     "rate": _Quantity(
-        {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5},
+        _labels("x-slow 0.5, slow 0.75, medium 1, default 1, fast 1.25, x-fast 1.5"),
         {"": lambda x: x, "%": lambda x: x / 100},
         (0.2, 5),
     ),
     "pitch": _Quantity(
-        {"x-low": 0.7, "low": 0.85, "medium": 1.0, "default": 1.0, "high": 1.2, "x-high": 1.4},
+        _labels("x-low 0.7, low 0.85, medium 1, default 1, high 1.2, x-high 1.4"),
         {"%": lambda x: 1 + x / 100, "st": lambda x: 2 ** min(x / 12, 9)},
         (0.25, 4),
     ),
     "volume": _Quantity(
-        {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0}
-        | {"loud": 1.5, "x-loud": 2.0},
+        _labels("silent 0, x-soft 0.25, soft 0.5, medium 1, default 1, loud 1.5, x-loud 2"),
         {"dB": lambda x: 10 ** min(x / 20, 9)},
         (0, 10),
     ),
     "strength": _Quantity(
-        {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.7, "x-strong": 1.2},
-        {},
-        (0, 10),
+        _labels("none 0, x-weak 0.1, weak 0.2, medium 0.4, strong 0.7, x-strong 1.2"), {}, (0, 10)
     ),
     "time": _Quantity({}, {"s": lambda x: x, "ms": lambda x: x / 1000}, (0, 60)),
 }

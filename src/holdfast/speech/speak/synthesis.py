@@ -19,15 +19,16 @@ from holdfast.config import read_config
 from holdfast.errors import HoldfastError, InputError
 from holdfast.numbers import brief, counted
 from holdfast.plain import plain
+from holdfast.speech.speak.dictionary import PAUSE
 from holdfast.speech.speak.generation import Generator, Precision
 from holdfast.speech.speak.pronunciation import Phonemizer
-from holdfast.speech.speak.prosody import SILENCE, TimedPhone
+from holdfast.speech.speak.prosody import TimedPhone, check_times
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Voice, expand
 
 _SENTENCE_ENDS = ".?!"
-_LONGEST_S, _LONGEST_PHRASE = 60.0, 200
-"""Of one phone, and phones of a phrase: what is in memory at a time."""
+_LONGEST_PHRASE = 200
+"""Phones: what is in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def speak(
     if prosody is None:
         phones = timed_phones(voice, text, phonemes)
     else:
-        phones = iter(_edited(prosody, text, phonemes))
+        phones = iter(_edited(voice, prosody, text, phonemes))
     generator = Generator(voice.wavenet, voice.sound.hop, precision=precision)
     # The first phrase before the file is opened: mistakes in the text leave no file.
     pieces = phrases(phones)
@@ -160,8 +161,8 @@ def timed_phones(
     for sentence in _sentences(text, phonemes):
         # Recordings begin and end with a pause; so do sentences when they are predicted.
         names = [phone for phone, _, _ in sentence]
-        lead = int(end_s > 0 and names[0] != SILENCE)
-        predicted = voice.predict([SILENCE] * lead + names)[lead:]
+        lead = int(end_s > 0 and names[0] != PAUSE)
+        predicted = voice.predict([PAUSE] * lead + names)[lead:]
         for own, (_, manner, pause_s) in zip(predicted, sentence, strict=True):
             duration = (own.end_s - own.start_s) / manner.rate
             if pause_s:
@@ -178,14 +179,14 @@ _Spoken = tuple[str, Manner, float]
 
 def _sentences(text: str, phonemes: str | Path | None) -> Iterator[list[_Spoken]]:
     """Phones of each sentence; the first begins with a pause."""
-    current: list[_Spoken] = [(SILENCE, Manner(), 0.0)]
+    current: list[_Spoken] = [(PAUSE, Manner(), 0.0)]
     words, pronounce = False, Phonemizer(phonemes)
     for span in spans(text):
         if not span.text:
             # A break behind a pause replaces it.
-            if current and current[-1][0] == SILENCE:
+            if current and current[-1][0] == PAUSE:
                 current.pop()
-            current.append((SILENCE, span.manner, max(span.pause_s, 1e-3)))
+            current.append((PAUSE, span.manner, max(span.pause_s, 1e-3)))
             continue
         for word in pronounce(span.text):
             words = words or word.source != "pause"
@@ -198,8 +199,8 @@ def _sentences(text: str, phonemes: str | Path | None) -> Iterator[list[_Spoken]
         found = repr(text[:40])
         raise InputError("nothing to speak", code="empty-input", found=found, expected="words")
     if current:
-        if current[-1][0] != SILENCE:
-            current.append((SILENCE, Manner(), 0.0))
+        if current[-1][0] != PAUSE:
+            current.append((PAUSE, Manner(), 0.0))
         yield current
 
 
@@ -208,7 +209,7 @@ def phrases(phones: Iterable[TimedPhone]) -> Iterator[list[TimedPhone]]:
     current: list[TimedPhone] = []
     for each in phones:
         current.append(each)
-        if each.phone == SILENCE or len(current) == _LONGEST_PHRASE:
+        if each.phone == PAUSE or len(current) == _LONGEST_PHRASE:
             yield current
             current = []
     if current:
@@ -216,29 +217,21 @@ def phrases(phones: Iterable[TimedPhone]) -> Iterator[list[TimedPhone]]:
 
 
 def _edited(
-    prosody: str | Path | Sequence[TimedPhone], text: str, phonemes: str | Path | None
+    voice: Voice,
+    prosody: str | Path | Sequence[TimedPhone],
+    text: str,
+    phonemes: str | Path | None,
 ) -> Sequence[TimedPhone]:
     """Phones of a user, checked."""
-    path = Path(prosody) if isinstance(prosody, (str, Path)) else None
-    phones: Sequence[TimedPhone] = prosody if path is None else ()  # type: ignore[assignment]
-    if path is not None:
+    path, phones = None, prosody
+    if isinstance(phones, (str, Path)):
+        path = Path(phones)
         phones = read_config(path, ProsodyFile, "the prosody").phones
-    end = phones[0].start_s if phones else 0.0
-    for number, each in enumerate(phones):
-        if each.start_s != end or not each.start_s <= each.end_s <= each.start_s + _LONGEST_S:
-            raise InputError(
-                "phones that do not follow each other",
-                code="conflict",
-                path=path,
-                place=f"phones[{number}]",
-                found=f"{each.start_s:g} s to {each.end_s:g} s",
-                expected=f"from {end:g} s, where the phone before it ends, {_LONGEST_S:g} s at most",
-            )
-        end = each.end_s
+    check_times(phones, voice.sound.frame_s, path)
     if text:
         wanted = [phone for part in _sentences(text, phonemes) for phone, _, _ in part]
-        given = [each.phone for each in phones if each.phone != SILENCE]
-        if given != [each for each in wanted if each != SILENCE]:
+        given = [each.phone for each in phones if each.phone != PAUSE]
+        if given != [each for each in wanted if each != PAUSE]:
             raise InputError(
                 "the prosody is of another text",
                 code="conflict",

@@ -24,39 +24,34 @@ def textgrid(tiers: Mapping[str, Sequence[Interval]], length_s: float) -> str:
         tiers: intervals in the order of their times, which do not overlap.
         length_s: end of the audio.
     """
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", *_limits("", length_s)]
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", *_span(0, length_s)]
     lines += ["tiers? <exists> ", f"size = {len(tiers)} ", "item []: "]
     for number, (name, intervals) in enumerate(tiers.items(), 1):
         complete = _without_gaps(intervals, length_s)
         lines += [f"    item [{number}]:", '        class = "IntervalTier" ']
-        lines += [f"        name = {_quoted(name)} ", *_limits("        ", length_s)]
+        lines += [f"        name = {_quoted(name)} ", *_span(0, length_s, 8)]
         lines.append(f"        intervals: size = {len(complete)} ")
         for place, each in enumerate(complete, 1):
-            indent = " " * 12
-            lines += [f"        intervals [{place}]:", f"{indent}xmin = {_number(each.start_s)} "]
-            lines.append(f"{indent}xmax = {_number(each.end_s)} ")
-            lines.append(f"{indent}text = {_quoted(each.label)} ")
+            lines += [f"        intervals [{place}]:", *_span(each.start_s, each.end_s, 12)]
+            lines.append(f"            text = {_quoted(each.label)} ")
     return "\n".join(lines) + "\n"
 
 
-def _limits(indent: str, length_s: float) -> list[str]:
-    return [f"{indent}xmin = 0 ", f"{indent}xmax = {_number(length_s)} "]
+def _span(start_s: float, end_s: float, indent: int = 0) -> list[str]:
+    """Both times, without an exponent: the end of an interval reads as the start of the next."""
+    times = {"xmin": start_s, "xmax": end_s}
+    return [
+        f"{' ' * indent}{key} = {time:.6f}".rstrip("0").rstrip(".") + " "
+        for key, time in times.items()
+    ]
 
 
 def _without_gaps(intervals: Sequence[Interval], length_s: float) -> list[Interval]:
     complete, end = [], 0.0
     for each in [*intervals, Interval(length_s, length_s, "")]:
-        if each.start_s > end:
-            complete.append(Interval(end, each.start_s, ""))
-        if each.end_s > each.start_s:
-            complete.append(each)
-        end = max(end, each.end_s)
-    return complete
-
-
-def _number(seconds: float) -> str:
-    """Without an exponent, and the same for the end of an interval and the start of the next."""
-    return f"{seconds:.6f}".rstrip("0").rstrip(".")
+        complete += [Interval(end, each.start_s, ""), each]
+        end = each.end_s
+    return [each for each in complete if each.end_s > each.start_s]
 
 
 def _quoted(label: str) -> str:

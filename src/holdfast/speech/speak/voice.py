@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +13,8 @@ from msgspec import Meta
 from torch import nn
 
 from holdfast.config import read_config
-from holdfast.files import write_whole
 from holdfast.speech.recognize.audio import FASTEST, SLOWEST
-from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS, load_weights
+from holdfast.speech.recognize.model import DESCRIPTION, WEIGHTS, load_weights, write_model
 from holdfast.speech.speak.network import (
     LEVELS,
     ProsodyNetwork,
@@ -69,8 +67,8 @@ class Voice:
         self.networks = nn.ModuleDict({"prosody": self.prosody, "wavenet": self.wavenet})
 
     @torch.no_grad()
-    def predict(self, phones: Sequence[str], start_s: float = 0.0) -> list[TimedPhone]:
-        """Times and pitch of the phones of a sentence.
+    def predict(self, phones: Sequence[str]) -> list[TimedPhone]:
+        """Times, from 0 on, and pitch of the phones of a sentence.
 
         Raises:
             InputError: ``unknown-phone``.
@@ -80,7 +78,7 @@ class Voice:
         durations = np.exp(self.inventory.duration.invert(columns[:, 0]))
         frame_s = self.sound.frame_s
         counts = np.maximum(1, np.round(durations.clip(SHORTEST_S, LONGEST_S) / frame_s))
-        ends = round(start_s / frame_s) + np.cumsum(counts)
+        ends = np.cumsum(counts)
         pitch = np.exp(self.inventory.pitch.invert(columns[:, 2:]))
         found = []
         for place, phone in enumerate(phones):
@@ -103,11 +101,7 @@ class Voice:
         Raises:
             HoldfastError: if they cannot be written.
         """
-        from safetensors.torch import save
-
-        write_whole(folder / WEIGHTS, save(self.networks.state_dict()))
-        text = json.dumps(asdict(self.description), indent=1)
-        write_whole(folder / DESCRIPTION, text.encode() + b"\n")
+        write_model(folder, self.description, self.networks)
 
     @classmethod
     def load(cls, folder: str | Path) -> Voice:
