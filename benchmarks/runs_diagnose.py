@@ -99,7 +99,7 @@ def _for_grep() -> list[str]:
     """The rules' patterns, as far as extended regular expressions can say them."""
     translated = []
     for _, pattern in load().patterns:
-        text = pattern.regex.pattern
+        text = pattern
         for new, olds in {
             "(": ("(?:",),
             "[0-9]": ("\\d",),

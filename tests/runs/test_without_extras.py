@@ -1,4 +1,4 @@
-"""What needs no torch works where there is none, nor drain3 nor a trainer's library."""
+"""What needs no torch works where there is none, nor a trainer's library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bare:
     find_distributions = staticmethod(PathFinder.find_distributions)
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in {"torch", "drain3", "transformers", "lightning"}:
+        if name.partition(".")[0] not in {"torch", "transformers", "lightning"}:
             return PathFinder.find_spec(name, path, target)
 
 sys.meta_path[:] = [Bare() if finder is PathFinder else finder for finder in sys.meta_path]

@@ -112,7 +112,7 @@ def slow_counts(text: bytes) -> Counter[str]:
         if is_frame or is_code:
             continue
         for rule in RULES.rules:
-            if any(pattern.regex.search(body) for pattern in rule.patterns):
+            if any(re.search(pattern, body, re.IGNORECASE | re.ASCII) for pattern in rule.patterns):
                 counts[rule.id] += 1
                 break
     return counts

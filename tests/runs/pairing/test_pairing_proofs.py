@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_pairs import Campaign, Cluster, names, until_told
 
-from holdfast.runs.pairing.explanations import puzzles
 from holdfast.runs.pairing.records import PairResult
 from holdfast.runs.pairing.solve import solve_pairs
 
@@ -93,33 +92,3 @@ def test_it_concludes_all_that_follows_and_no_more(
         assert (node.state == "faulty") == surely_faulty, node
         assert (node.state == "good") == surely_good, node
         assert (node.state == "untested") == (not tested_at_all)
-
-
-@settings(max_examples=100, deadline=None)
-@given(_histories())
-def test_explanations_are_the_smallest_that_explain(
-    history: tuple[list[str], list[PairResult]],
-) -> None:
-    nodes, results = history
-    verdict = solve_pairs(results, nodes=nodes)
-    possible = _consistent(nodes, results)
-    fewest = min(len(faults) for faults in possible)
-    sure = set(verdict.names("faulty"))
-    assert fewest == len(sure) + sum(puzzle.fewest or 0 for puzzle in verdict.puzzles)
-    smallest = {frozenset(faults) for faults in possible if len(faults) == fewest}
-    combined = {
-        frozenset(sure.union(*parts))
-        for parts in itertools.product(*(puzzle.explanations for puzzle in verdict.puzzles))
-    }
-    if all((puzzle.count or 0) == len(puzzle.explanations) for puzzle in verdict.puzzles):
-        assert combined == smallest
-    else:
-        assert combined < smallest
-
-
-def test_large_puzzles_are_counted_only() -> None:
-    chain = [(f"n{number:02}", f"n{number + 1:02}") for number in range(20)]
-    (found,) = puzzles(chain)
-    assert len(found.nodes) == 21
-    assert found.fewest is None
-    assert not found.explanations

@@ -159,23 +159,6 @@ def test_labels_name_node_and_stage(tmp_path: Path) -> None:
     assert (found.groups.slow, found.groups.values) == ((2, 3), ("n1",))
 
 
-def test_the_time_line_is_the_end_of_the_run(tmp_path: Path) -> None:
-    work, data = times(9, steps=10)
-    train(tmp_path, work, data)
-    found = matrix_of_run(read_run(tmp_path))
-    assert {bar.step for bar in found.timeline} == {8, 9, 10}
-    for kind, expected in (("work", work), ("data", data)):
-        bars = {
-            (bar.rank, bar.step): bar.end_s - bar.begin_s
-            for bar in found.timeline
-            if bar.kind == kind
-        }
-        for (rank, step), length in bars.items():
-            assert length == pytest.approx(expected[rank, step - 1], abs=1e-4)
-    ends = [bar.end_s for bar in found.timeline if bar.kind == "waiting" and bar.step == 9]
-    assert ends == pytest.approx([ends[0]] * 4, abs=1e-4)  # all leave the collective together
-
-
 def test_a_run_without_steps_or_with_one_rank_is_refused(tmp_path: Path) -> None:
     rank = Rank(tmp_path / "empty", 0)
     rank.close()

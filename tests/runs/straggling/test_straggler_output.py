@@ -17,7 +17,6 @@ from holdfast.errors import InputError
 from holdfast.report import render
 from holdfast.report.parts import MAX_ROWS
 from holdfast.runs.goodput.report import report
-from holdfast.runs.recording.reading import read_run
 from holdfast.runs.straggling import figures
 from holdfast.runs.straggling.scores import stragglers
 
@@ -158,24 +157,10 @@ def test_the_section_of_a_run_report(tmp_path: Path) -> None:
     train(tmp_path / "slow", work, data)
     made = {each.id: each for each in report(tmp_path / "slow").sections()}
     assert made["stragglers"].sentence.startswith("Rank 2 on n1 is persistently slow")
-    assert len(made["stragglers"].figures) == 2
+    assert len(made["stragglers"].figures) == 1
     train(tmp_path / "alone", work[:1], data[:1])
     assert "stragglers" not in {each.id for each in report(tmp_path / "alone").sections()}
     train(tmp_path / "mute", work, data * 0, sync=False)
     told = {each.id: each for each in report(tmp_path / "mute").sections()}["stragglers"]
     assert "cannot be told" in told.sentence
     assert not told.figures
-
-
-def test_clocks_that_disagree_are_drawn_together(tmp_path: Path) -> None:
-    work, data = times(3)
-    train(tmp_path, work, data)
-    run = read_run(tmp_path)
-    apart = [start + 1000.0 * index for index, start in enumerate(run.start_s)]
-    moved = type(run)(**{**vars(run), "start_s": tuple(apart)})
-    figure = figures.timeline(stragglers(moved))
-    assert figure is not None
-    assert "disagree" in figure.caption
-    straight = figures.timeline(stragglers(run))
-    assert straight is not None
-    assert "disagree" not in straight.caption

@@ -21,7 +21,7 @@ MOST_ASIDE = 6
 """Reasons for which files were set aside."""
 WIDTH = 110
 """Characters of a quoted line; --json has 500."""
-SOURCE = "Hu et al., arXiv 2403.07648, section 6.1; He et al., Drain, ICWS 2017"
+SOURCE = "Hu et al., arXiv 2403.07648, section 6.1"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
 from holdfast.progress import track
@@ -44,27 +44,11 @@ class FileScan:
 
 
 @dataclass
-class KnownShape:
-    """A shape over all files."""
-
-    count: int
-    matched: int
-    file: int
-    """Index of the file that has the first one."""
-    first: int
-    """Its line number, from 0."""
-    example: bytes
-    quoted: bool
-    files: set[int]
-    """Indexes of the files that have one."""
-
-
-@dataclass
 class Scan:
     """What all files hold."""
 
     files: list[FileScan]
-    shapes: dict[bytes, KnownShape]
+    shapes: dict[bytes, Shape]
 
 
 def scan_all(
@@ -136,28 +120,13 @@ def _work(part: Part) -> PartScan:
     return scan_part(rules, logs[part.file], part, chunk)
 
 
-def _merge(shapes: dict[bytes, KnownShape], done: PartScan, lines_before: int) -> None:
-    file = done.part.file
+def _merge(shapes: dict[bytes, Shape], done: PartScan, lines_before: int) -> None:
     for key, shape in done.shapes.items():
-        known = shapes.get(key)
-        if known is None:
-            if len(shapes) < MOST_SHAPES:
-                shapes[key] = _known(shape, file, lines_before)
-            else:
-                done.unshaped += shape.count
-            continue
-        known.count += shape.count
-        known.matched += shape.matched
-        known.files.add(file)
-
-
-def _known(shape: Shape, file: int, lines_before: int) -> KnownShape:
-    return KnownShape(
-        shape.count,
-        shape.matched,
-        file,
-        lines_before + shape.first,
-        shape.example,
-        shape.quoted,
-        {file},
-    )
+        if (seen := shapes.get(key)) is not None:
+            seen.count += shape.count
+            seen.known |= shape.known
+            seen.files |= shape.files
+        elif len(shapes) < MOST_SHAPES:
+            shapes[key] = replace(shape, first=lines_before + shape.first)
+        else:
+            done.unshaped += shape.count

@@ -1,28 +1,25 @@
-"""One fast pass over a part of a log: lines -> shapes, and the events among them.
+"""One pass over a part of a log: its lines -> events, and the shapes of all other lines.
 
-Lines are grouped by their key (see `literals`): the same words with other numbers are one *shape*. A
-shape is judged once, when it is new: which rules could match lines like it? Only lines of shapes that
-some rule could match are looked at one by one.
+All patterns are searched for in each line at once. Lines that are the same but for numbers, addresses,
+blanks and punctuation are one *shape*: shapes are counted, so that what no rule knows can be told.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.runs.diagnosis import literals
 from holdfast.runs.diagnosis.events import Event, Finds, Kept
-from holdfast.runs.diagnosis.origins import Moment, moment_of, rank_of_line, without_prefix
+from holdfast.runs.diagnosis.origins import PREFIX, Moment, moment_of, rank_of_line, without_prefix
 from holdfast.runs.diagnosis.reading import Block, LogFile, Part, blocks
-from holdfast.runs.diagnosis.rules import RuleSet
+from holdfast.runs.diagnosis.rules import RuleSet, groups_of, searcher
 from holdfast.runs.diagnosis.tracebacks import (
     FRAME,
     IGNORED,
     MOST_LINES,
-    SUMMARY_KEY,
-    TRACEBACK_KEY,
+    START,
+    SUMMARY,
     Collector,
     Traceback,
     TracebackCollector,
@@ -32,7 +29,7 @@ from holdfast.runs.diagnosis.tracebacks import (
 )
 
 TEXT = 2000
-"""Characters of a line that rules see."""
+"""Bytes of a line that rules see."""
 MOST_SHAPES = 50_000
 """Shapes remembered; lines of further ones are matched and counted, but no templates come of them."""
 MOST_KINDS = 20_000
@@ -43,24 +40,28 @@ LOOK_BACK = 64
 """Lines before an event in which its time or its traceback is looked for."""
 _BEFORE_A_PART = LOOK_BACK << 16
 _FAILURES = 1000
-_MANY_LINES = 500
 MOST_PROGRESS = 64
 """Lines of progress that are kept of a block."""
-PROGRESS = re.compile(
+PROGRESS = (
     r"\b(?:global[_ ]?step|step|iter|iteration|batch|update|epoch)\b\W{0,12}(\d[\d,]{0,12})"
-    r"|\b(\d{1,9})/\d{1,9} \[",
-    re.IGNORECASE,
+    r"|\b(\d{1,9})/\d{1,9} \["
 )
-_SUCCESS = re.compile(
+SUCCESS = (
     r"\b(?:training|pretraining|fine-?tuning|run|job)\b.{0,30}"
     r"\b(?:completed?|finished|done|succeeded|successful)\b"
     r"|\b(?:finished|completed) (?:the )?training\b|^\W{0,3}(?:all )?done\b"
-    r"|\bexit(?:ed with)?(?: code)?:? 0\b",
-    re.IGNORECASE,
+    r"|\bexit(?:ed with)?(?: code)?:? 0\b"
 )
+_PROGRESS = re.compile(PROGRESS, re.IGNORECASE)
 _NO_SUCCESS = re.compile(r"\b(?:not|fail|error|abort|unfinished|exception|kill)", re.IGNORECASE)
 _LONG_AGO = -(1 << 40)
 """A place before every line that is looked back at."""
+_RANK = re.compile(PREFIX.pattern.encode())
+_DROPPED = (
+    b"0123456789abcdefABCDEF"  # numbers, addresses, hashes
+    b" \t\v\f\r\0.,:;+-%|/<>=#~^*'\"()[]{}"
+    b"\xe2\x96\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f"  # the blocks of which progress bars are made
+)
 
 
 @dataclass
@@ -68,20 +69,18 @@ class Shape:
     """Lines that differ only in numbers, addresses, blanks and punctuation."""
 
     count: int
+    file: int
+    """Index of the file that has the first one."""
     first: int
-    """Line number of the first one, from 0."""
+    """Its line number, from 0."""
     example: bytes
-    """Start of the first one."""
+    """Its start."""
     quoted: bool
     """Whether it belongs to a traceback: its head, a frame, or source code."""
-    candidates: tuple[int, ...] = ()
-    """Patterns that may match such lines."""
-    heads: bool = False
-    """Whether such lines may begin a multi-line message."""
-    matched: int = 0
-    """Lines that a rule matched."""
-    goes_on: bool = False
-    """Whether such lines show progress, or a successful end."""
+    files: set[int]
+    """Indexes of the files that have one."""
+    known: bool = False
+    """Whether a rule matched one."""
 
 
 @dataclass
@@ -117,22 +116,30 @@ class Scanner:
         self.timed: tuple[int, int, Moment | None] = (_LONG_AGO, _LONG_AGO, None)
         """The last line whose time was asked for, the line that says it, and the time."""
         self.traceback_rule = rules.traceback_rule()
-        self.beyond: dict[bytes, Shape] = {}
-        """Shapes of the block beyond those that are remembered."""
+        self.patterns = rules.patterns
+        landmarks = (START, SUMMARY, PROGRESS, SUCCESS)
+        self.search = searcher((*(pattern for _, pattern in self.patterns), *landmarks))
+        self.head, self.summary, self.step, self.success = range(
+            len(self.patterns), len(self.patterns) + len(landmarks)
+        )
 
     def take(self, block: Block) -> None:
-        """Count a block's lines, find new shapes, look at the lines that rules may know."""
-        scan = self.scan
-        text = b"\n".join(block.lines)
-        keys = literals.key(text).split(b"\n") if block.lines else []
+        """Count a block's lines, and look at those in which some pattern is found."""
+        scan, search = self.scan, self.search
+        keys = b"\n".join(block.lines).translate(None, _DROPPED).lower().split(b"\n")
         self._feed(block, 0, self.open)
-        counts = Counter(keys)
-        self._count(counts, keys, block)
-        self._note_progress(counts, keys, block)
-        if looked_at := self._suspicious(counts, text):
-            for place, key in enumerate(keys):
-                if key in looked_at:
-                    self._look(block, place, *looked_at[key])
+        self._count(keys, block)
+        progress, steps = scan.finds.progress, list[int]()
+        earlier = len(progress)
+        for place, line in enumerate(block.lines):
+            hits = search(_body(line))
+            if hits == [self.step]:
+                steps.append(place)
+            elif hits and self._look(block, place, hits) and keys[place] in scan.shapes:
+                scan.shapes[keys[place]].known = True
+        for place in steps[:: 1 + len(steps) // MOST_PROGRESS]:  # some of each block are enough
+            self._progressed(block, place)
+        progress[earlier:] = sorted(progress[earlier:])
         scan.feeds += block.feeds
         scan.lines += len(block.lines)
         scan.bytes_read += block.size_bytes
@@ -154,81 +161,19 @@ class Scanner:
         self._keep_whole()
         return self.scan
 
-    def _count(self, counts: Counter[bytes], keys: list[bytes], block: Block) -> None:
-        """Count the lines of each shape; shapes that are new are judged."""
-        scan, shapes = self.scan, self.scan.shapes
-        self.beyond = {}
-        first: dict[bytes, int] = {}
-        for key, count in counts.items():
-            shape = shapes.get(key)
-            if shape is None:
-                if not first:
-                    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
-                shape = self._new(key, block, first[key])
-                if len(shapes) < MOST_SHAPES:
-                    shapes[key] = shape
-                else:
-                    self.beyond[key] = shape
-                    scan.unshaped += count
-            shape.count += count
-
-    def _suspicious(
-        self, counts: Counter[bytes], text: bytes
-    ) -> dict[bytes, tuple[Shape, tuple[int, ...]]]:
-        """The shapes whose lines must be looked at, and the patterns to try on them.
-
-        A pattern that many lines of the block may match by their keys is first searched for in the
-        block as a whole: one search for a text costs as much as a look at some hundred lines.
-        """
-        shapes = {
-            key: shape
-            for key in counts
-            if (shape := self.scan.shapes.get(key) or self.beyond[key]).candidates or shape.heads
-        }
-        lines = Counter[int]()
-        for key, shape in shapes.items():
-            lines.update(dict.fromkeys(shape.candidates, counts[key]))
-        lower = text.lower()
-        absent = {
-            candidate
-            for candidate, count in lines.items()
-            if count > _MANY_LINES and not self.rules.patterns[candidate][1].may_match(lower)
-        }
-        found = {}
-        for key, shape in shapes.items():
-            left = tuple(each for each in shape.candidates if each not in absent)
-            if left or shape.heads:
-                found[key] = shape, left
-        return found
-
-    def _note_progress(self, counts: Counter[bytes], keys: list[bytes], block: Block) -> None:
-        """Keep where the program went on: some lines of each block are enough."""
-        shapes = self.scan.shapes
-        going = {key for key in counts if (shape := shapes.get(key)) and shape.goes_on}
-        if not going:
-            return
-        places = [place for place, key in enumerate(keys) if key in going]
-        for place in places[:: 1 + len(places) // MOST_PROGRESS]:
-            text = _text(block.lines[place])
-            numbers = tuple(number for each in PROGRESS.findall(text) for number in each if number)
-            if numbers or succeeded(text):
-                self.scan.finds.progress.append((block.numbers[place], numbers))
-
-    def _new(self, key: bytes, block: Block, place: int) -> Shape:
-        line = block.lines[place]
-        text = _text(line)
-        quoted = len(self.scan.shapes) < MOST_SHAPES and (
-            starts(text) is not None or self._is_quoted(block, place, text)
-        )
-        return Shape(
-            0,
-            block.numbers[place],
-            line[:EXAMPLE],
-            quoted,
-            self.rules.sieve.candidates(key),
-            TRACEBACK_KEY in key or SUMMARY_KEY in key,
-            goes_on=not quoted and bool(PROGRESS.search(text) or succeeded(text)),
-        )
+    def _count(self, keys: list[bytes], block: Block) -> None:
+        """Count the lines of each shape; shapes that are new are remembered."""
+        shapes, file = self.scan.shapes, self.scan.part.file
+        for place, key in enumerate(keys[: len(block.lines)]):
+            if (shape := shapes.get(key)) is not None:
+                shape.count += 1
+            elif len(shapes) >= MOST_SHAPES:
+                self.scan.unshaped += 1
+            else:
+                line, text = block.lines[place], _text(block.lines[place])
+                quoted = starts(text) is not None or self._is_quoted(block, place, text)
+                number = block.numbers[place]
+                shapes[key] = Shape(1, file, number, line[:EXAMPLE], quoted, {file})
 
     def _is_quoted(self, block: Block, place: int, text: str) -> bool:
         """Whether a line is a frame of a traceback, or source code under one."""
@@ -236,18 +181,22 @@ class Scanner:
             return True
         return "    " in text[:40] and is_code([*self._back(block, place), text])
 
-    def _look(self, block: Block, place: int, shape: Shape, candidates: tuple[int, ...]) -> None:
+    def _look(self, block: Block, place: int, hits: list[int]) -> bool:
+        """Take what a line says; whether a rule knows it."""
         raw, line = block.lines[place], block.numbers[place]
         text = _text(raw)
-        if shape.heads and (begun := collector(text, line, self._back(block, place))):
+        heads = self.head in hits or self.summary in hits
+        if heads and (begun := collector(text, line, self._back(block, place))):
             begun.moment = self._moment(block, place, text)
             self.open.append(begun)
             self._feed(block, place + 1, [begun])
-        found = self.rules.match(raw, without_prefix(text), candidates)
-        if found is None or self._is_quoted(block, place, text):
-            return
-        shape.matched += 1
-        number, groups = found
+        if self.step in hits or self.success in hits:
+            self._progressed(block, place, self.success in hits)
+        first = min(hits)
+        if first >= len(self.patterns) or self._is_quoted(block, place, text):
+            return False
+        number, pattern = self.patterns[first]
+        groups = groups_of(pattern, _body(raw))
         named = groups.get("rank", "")
         rank = int(named) if named.isdecimal() else rank_of_line(text)
         event = Event(
@@ -261,6 +210,15 @@ class Scanner:
             groups.get("xid", ""),
         )
         self._kept(number, rank, event.variant).add(event)
+        return True
+
+    def _progressed(self, block: Block, place: int, success: bool = False) -> None:
+        """Keep where the program went on, or ended well."""
+        text = _text(block.lines[place])
+        numbers = tuple(number for each in _PROGRESS.findall(text) for number in each if number)
+        ended = success and not _NO_SUCCESS.search(without_prefix(text))
+        if (numbers or ended) and not self._is_quoted(block, place, text):
+            self.scan.finds.progress.append((block.numbers[place], numbers))
 
     def _kept(self, rule: int, rank: int | None, variant: str) -> Kept[Event]:
         events = self.scan.finds.events
@@ -300,11 +258,8 @@ class Scanner:
             return
         if (found := done.result) is None:
             return
-        said = found.said.encode("utf-8", "replace")
         by_frame = self.rules.match_frames(found.said, found.frames)
-        by_text = self.rules.match(
-            said, found.said, self.rules.sieve.candidates(literals.key(said))
-        )
+        by_text = self.rules.match(found.said.encode("utf-8", "replace"))
         nothing: tuple[int, dict[str, str]] = (self.traceback_rule, {})
         # The line of an exception that no other rule knows was counted when it was read.
         known = by_frame or by_text or nothing
@@ -369,10 +324,10 @@ def _text(line: bytes) -> str:
     return line[:TEXT].decode("utf-8", "replace")
 
 
-def succeeded(text: str) -> bool:
-    """Whether a line says that the program ended well."""
-    body = without_prefix(text)
-    return bool(_SUCCESS.search(body)) and not _NO_SUCCESS.search(body)
+def _body(line: bytes) -> bytes:
+    """What rules see of a line: its start, without the rank that a launcher put before it."""
+    found = _RANK.match(line)
+    return line[found.end() if found else 0 : TEXT]
 
 
 def scan_part(rules: RuleSet, log: LogFile, part: Part, chunk: int) -> PartScan:

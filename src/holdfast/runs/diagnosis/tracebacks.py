@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.runs.diagnosis.literals import key
 from holdfast.runs.diagnosis.origins import (
     PREFIX,
     Moment,
@@ -15,18 +14,16 @@ from holdfast.runs.diagnosis.origins import (
     without_prefix,
 )
 
-TRACEBACK_KEY = key(b"Traceback (most recent call last)")
-"""What the key of every line that starts a traceback holds."""
-SUMMARY_KEY = key(b"(first observed failure)")
-"""What the key of the line before torchrun's first failure holds."""
 MOST_LINES = 3000
 """A message that is not over by then is given up: other ranks write in between, but not so much."""
 FRAME = re.compile(
     r'\s{2,}File "(?P<file>[^"\n]{1,400})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?'
 )
 
-_START = re.compile(r"(?:Original )?Traceback \(most recent call last\)")
-_SUMMARY = re.compile(r"\(first observed failure\)")
+START = r"(?:Original )?Traceback \(most recent call last\)"
+SUMMARY = r"\(first observed failure\)"
+"""How the lines before a traceback and before torchrun's first failure look."""
+_START, _SUMMARY = re.compile(START), re.compile(SUMMARY)
 _EXCEPTION = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80})(?:: ?(?P<message>.*))?$"
 )

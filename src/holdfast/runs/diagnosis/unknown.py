@@ -4,72 +4,40 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.runs.diagnosis.scanning import KnownShape, Scan
-from holdfast.runs.diagnosis.templates import WILD, ShapeLine, Template, installed, mine
+from holdfast.runs.diagnosis.origins import without_prefix
+from holdfast.runs.diagnosis.scanning import Scan
+from holdfast.runs.diagnosis.shapes import Shape
 
+WILD = "<*>"
+MOST_WORDS = 24
+"""Words of a line that its template has."""
 MOST_LISTED = 20
-MOST_MINED = 1_000
-"""Shapes of which templates are made: those that are the most telling by themselves."""
-MOST_COMPARED = 4_000
-"""Shapes of good runs that are held against the templates: those with the most lines."""
-
-_SEVERE = (
-    (4.0, r"\b(?:fatal|panic|segfault|abort(?:ed|ing)?|corrupt\w*|uncorrect\w*|critical)\b"),
-    (
-        3.0,
-        r"(?:error|exception)\b|\bfail(?:ed|ure|s|ing)?\b|\b(?:killed|crash\w*|died|dead)\b",
-    ),
-    (
-        2.0,
-        r"\b(?:timed?[ -]?out|timeout|refused|denied|unreachable|lost|broken|invalid|unable|cannot"
-        r"|can't|could not|mismatch|missing|exceeded|overflow)\b",
-    ),
-    (
-        1.0,
-        r"\b(?:warn(?:ing)?|retry\w*|stuck|hang|slow|skip\w*|not found|unexpected)\b",
-    ),
+_MASKS = (
+    re.compile(r"\b\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"),
+    re.compile(r"\b0x[0-9a-fA-F]{1,16}\b"),
+    re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
+    re.compile(r"\b(?=[a-f]{0,40}\d)[0-9a-f]{7,64}\b"),
+    re.compile(r"[-+]?\b\d[\d.,:]*(?:[eE][-+]?\d{1,3})?(?!\w)"),
+    re.compile(r"\d{1,20}"),
 )
-_PARTS = (
-    *(
-        "fatal",
-        "panic",
-        "segfault",
-        "abort",
-        "corrupt",
-        "uncorrect",
-        "critical",
-        "error",
-        "exception",
-    ),
-    *(
-        "fail",
-        "killed",
-        "crash",
-        "died",
-        "dead",
-        "time",
-        "refused",
-        "denied",
-        "unreachable",
-        "lost",
-    ),
-    *(
-        "broken",
-        "invalid",
-        "unable",
-        "can",
-        "could not",
-        "mismatch",
-        "missing",
-        "exceeded",
-        "overflow",
-    ),
-    *("warn", "retry", "stuck", "hang", "slow", "skip", "not found", "unexpected"),
+_SEVERE = tuple(
+    (weight, re.compile(words, re.IGNORECASE))
+    for weight, words in (
+        (4.0, r"\b(?:fatal|panic|segfault|abort(?:ed|ing)?|corrupt\w*|uncorrect\w*|critical)\b"),
+        (
+            3.0,
+            r"(?:error|exception)\b|\bfail(?:ed|ure|s|ing)?\b|\b(?:killed|crash\w*|died|dead)\b",
+        ),
+        (
+            2.0,
+            r"\b(?:timed?[ -]?out|timeout|refused|denied|unreachable|lost|broken|invalid|unable"
+            r"|cannot|can't|could not|mismatch|missing|exceeded|overflow)\b",
+        ),
+        (1.0, r"\b(?:warn(?:ing)?|retry\w*|stuck|hang|slow|skip\w*|not found|unexpected)\b"),
+    )
 )
-"""Every text that `_SEVERE` matches contains one of them."""
 _SEPARATES = 0.5
 """Standard errors from no difference; one failed file against one good one has 0.95."""
 _LATE = 0.9
@@ -110,9 +78,16 @@ def unknown_templates(scan: Scan) -> tuple[list[UnknownTemplate], str]:
         At most `MOST_LISTED` templates, and a sentence on how they are ranked.
     """
     good = {index for index, file in enumerate(scan.files) if file.log.good}
-    failed = len(scan.files) - len(good)
-    suspects, others = _suspects(scan, good)
-    scored = [_scored(template, scan, good, failed) for template in mine(suspects, others)]
+    alike: dict[str, list[Shape]] = {}
+    for shape in scan.shapes.values():
+        if not shape.known and not shape.quoted:
+            alike.setdefault(masked(shape.example.decode("utf-8", "replace")), []).append(shape)
+    scored = [
+        _scored(template, shapes, scan, good)
+        for template, shapes in alike.items()
+        if template.replace(WILD, "").strip(" .,:;|/%[](){}-=#*^~")  # not numbers and marks alone
+        and any(shape.files - good for shape in shapes)
+    ]
     scored = [each for each in scored if each.score > (_SEPARATES if good else 0)]
     scored.sort(key=lambda each: (-each.score, each.file, each.line))
     how = (
@@ -120,74 +95,40 @@ def unknown_templates(scan: Scan) -> tuple[list[UnknownTemplate], str]:
         if good
         else "by words of trouble, rarity and lateness: good runs (--good) would tell more"
     )
-    if not installed():
-        how += "; drain3 is not installed (the extra logs), so similar lines are not joined"
     return scored[:MOST_LISTED], how
 
 
-def _suspects(scan: Scan, good: set[int]) -> tuple[list[ShapeLine], list[ShapeLine]]:
-    """Shapes that no rule knows: those that may tell something, and the rest, for comparison."""
-    unknown = [
-        shape
-        for shape in scan.shapes.values()
-        if not shape.matched and not shape.quoted and shape.example.strip()
-    ]
-    failed = len(scan.files) - len(good)
-
-    def telling(shape: KnownShape) -> float:
-        words = severity(shape.example.decode("utf-8", "replace"))
-        if not good:
-            return words
-        odds, error = separation(
-            len(shape.files - good), failed, len(shape.files & good), len(good)
-        )
-        return odds / error + words / 100
-
-    told = [(telling(shape), shape) for shape in unknown if shape.files - good]
-    told = [(much, shape) for much, shape in told if much > 0]
-    told.sort(key=lambda pair: (-pair[0], pair[1].file, pair[1].first))
-    chosen = [shape for _, shape in told[:MOST_MINED]]
-    taken = {id(shape) for shape in chosen}
-    rest = [shape for shape in unknown if id(shape) not in taken] if good else []
-    rest.sort(key=lambda shape: (-shape.count, shape.file, shape.first))
-    chosen.sort(key=lambda shape: (shape.file, shape.first))
-    return [*map(_line, chosen)], [*map(_line, rest[:MOST_COMPARED])]
+def masked(text: str) -> str:
+    """The line with numbers, addresses and times replaced, without its rank."""
+    text = without_prefix(text).strip()
+    for mask in _MASKS:
+        text = mask.sub(WILD, text)
+    return " ".join(text.split()[:MOST_WORDS])
 
 
-def _line(shape: KnownShape) -> ShapeLine:
-    return ShapeLine(
-        shape.example.decode("utf-8", "replace"),
-        shape.count,
-        frozenset(shape.files),
-        shape.file,
-        shape.first,
-    )
-
-
-def _scored(template: Template, scan: Scan, good: set[int], failed: int) -> UnknownTemplate:
-    in_failed, in_good = len(template.files - good), len(template.files & good)
-    words = severity(template.text)
-    home = scan.files[template.file]
-    log_odds = None
+def _scored(template: str, shapes: list[Shape], scan: Scan, good: set[int]) -> UnknownTemplate:
+    first = min(shapes, key=lambda shape: (shape.file in good, shape.file, shape.first))
+    files, count = set[int]().union(*(s.files for s in shapes)), sum(s.count for s in shapes)
+    failed, in_failed, in_good = len(scan.files) - len(good), len(files - good), len(files & good)
+    words, home, log_odds = severity(template), scan.files[first.file], None
     if good:
         log_odds, error = separation(in_failed, failed, in_good, len(good))
         score = log_odds / error + words / 100
     else:
-        late = template.first >= _LATE * max(1, home.feeds)
-        total = max(1, sum(file.lines for file in scan.files))
-        rare = -math.log10(template.count / total) / 10 if words else 0.0
-        score = words + (0.5 if late and words else 0.0) + min(rare, 0.5)
+        late = first.first >= _LATE * max(1, home.feeds)
+        share = count / max(1, sum(file.lines for file in scan.files))
+        score = words and words + 0.5 * late + min(-math.log10(share) / 10, 0.5)
     return UnknownTemplate(
-        template.text,
+        template,
         round(score, 4),
         None if log_odds is None else round(log_odds, 4),
         in_failed,
         in_good,
-        template.count,
+        count,
         home.log.name,
-        template.first + 1,
-        template.example.strip(),
-        suggested_rule(template.text),
+        first.first + 1,
+        first.example.decode("utf-8", "replace").strip(),
+        suggested_rule(template),
     )
 
 
@@ -205,23 +146,19 @@ def separation(failed_with: int, failed: int, good_with: int, good: int) -> tupl
 
 def severity(text: str) -> float:
     """How much a line's words speak of trouble, 0 to 4."""
-    lower = text.lower()
-    if not any(part in lower for part in _PARTS):  # most lines: spare them the patterns
-        return 0.0
-    return next((weight for weight, words in _SEVERE if re.search(words, text, re.IGNORECASE)), 0.0)
+    return next((weight for weight, words in _SEVERE if words.search(text)), 0.0)
 
 
 def suggested_rule(template: str) -> str:
     """A rule in TOML that knows the template's lines."""
     words = re.findall(r"[A-Za-z]{3,}", template.replace(WILD, " "))
     name = "_".join(word.lower() for word in words[:4]) or "unnamed"
-    pattern = r"\S+".join(_escaped(part) for part in _longest(template.split(WILD)))
-    cause = (
-        " ".join(template.replace(WILD, "…").split())
-        .strip("… ")[:160]
-        .replace("{", "(")
-        .replace("}", ")")
+    # The end that is the same in all its lines begins and ends the pattern.
+    parts = template.strip("<*> ").split(WILD)
+    pattern = r"\S+".join(
+        r"\s+".join(re.escape(word) for word in re.split(r"\s+", part)) for part in parts
     )
+    cause = template.replace(WILD, "…").strip("… ")[:160].replace("{", "(").replace("}", ")")
     return "\n".join(
         [
             "[[rules]]",
@@ -232,23 +169,6 @@ def suggested_rule(template: str) -> str:
             'domains = ["user", "system", "hardware"]',
         ]
     )
-
-
-def _longest(parts: Sequence[str]) -> Sequence[str]:
-    """Up to eight neighbouring parts around the longest one: enough to know the line by."""
-    middle = max(range(len(parts)), key=lambda place: len(parts[place]))
-    chosen = list(parts[max(0, middle - 4) : middle + 4])
-    while len(chosen) > 1 and not chosen[0].strip():
-        chosen.pop(0)
-    while len(chosen) > 1 and not chosen[-1].strip():
-        chosen.pop()
-    chosen[0], chosen[-1] = chosen[0].lstrip(), chosen[-1].rstrip()
-    return chosen
-
-
-def _escaped(part: str) -> str:
-    """As a pattern in which blanks may be of any width."""
-    return r"\s+".join(re.escape(word) for word in re.split(r"\s+", part))
 
 
 def _toml(text: str) -> str:

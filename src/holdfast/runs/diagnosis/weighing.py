@@ -97,7 +97,7 @@ def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
                         event.rank if event.rank is not None else own_rank,
                         None if event.moment is None else event.moment.in_year(year),
                         kept.count,
-                        rule.weight,
+                        rule.weighs,
                         traceback=traceback,
                     )
                 )

@@ -7,18 +7,16 @@ fields are taken by name, and one that a version lacks has a default.
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, Struct, convert
 from numpy.typing import NDArray
 
 from holdfast.runs.flight.record import COMPLETED, ENTRY, LEFT, STATES, Dump, Group, Operation
 
-MOST_TENSORS = 65_536
-MOST_DIMENSIONS = 64
 MOST_NAME = 500
 WITHOUT_STATES = ("gloo",)
 """Backends whose entries never become started or completed, only retired."""
@@ -88,6 +86,33 @@ def frames_of(document: Any, records: Sequence[int]) -> dict[int, list[dict[str,
 
 # --- Entries -------------------------------------------------------------------------------------
 
+_Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_Shape = Annotated[tuple[_Int, ...], Meta(max_length=64)]
+_Shapes = Annotated[tuple[_Shape, ...], Meta(max_length=65_536)]
+_Types = Annotated[tuple[str, ...], Meta(max_length=65_536)]
+
+
+class _Entry(Struct):
+    """What counts of an entry, with the defaults of versions that lack it."""
+
+    profiling_name: Annotated[str, Meta(max_length=MOST_NAME)]
+    state: Literal["scheduled", "started", "completed"]
+    record_id: _Int | None = None
+    process_group: tuple[str, str] | None = None
+    pg_name: str | int | None = None
+    pg_id: str | int | None = None
+    collective_seq_id: _Int | None = None
+    p2p_seq_id: _Int | None = None
+    seq_id: _Int | None = None
+    is_p2p: bool | None = None
+    input_sizes: _Shapes | None = None
+    output_sizes: _Shapes | None = None
+    input_dtypes: _Types | None = None
+    output_dtypes: _Types | None = None
+    time_created_ns: _Int | None = None
+    timeout_ms: _Int | None = None
+    retired: bool | None = None
+
 
 class _Tables:
     """What the rows of one dump refer to, while they are made."""
@@ -95,98 +120,61 @@ class _Tables:
     def __init__(self) -> None:
         self.groups: dict[Group, int] = {}
         self.operations: dict[Operation, int] = {}
-        self._known: dict[bytes, tuple[int, bool]] = {}  # what marshal makes of an operation
 
-    def operation(self, asked: tuple[Any, ...]) -> tuple[int, bool]:
-        """Its index, and whether its backend records no states."""
-        key = marshal.dumps(asked, 2)  # version 2 writes equal values alike
-        seen = self._known.get(key)
-        if seen is None:
-            made = operation_of(*asked)
-            index = self.operations.setdefault(made, len(self.operations))
-            seen = self._known[key] = index, made.backend in WITHOUT_STATES
-        return seen
+    def row(self, entry: _Entry, place: int) -> tuple[Any, ...]:
+        """A row of `ENTRY`.
 
-    def group(self, name: Any, description: Any) -> int:
-        """Its index."""
-        if not type(name) is type(description) is str:  # also keeps hashing cheap
-            raise ValueError("group")
-        return self.groups.setdefault((name, description), len(self.groups))
+        Raises:
+            ValueError: if the entry has no group or no number.
+        """
+        operation = _operation(entry)
+        # What tells groups apart where they have no names: before 2.1.
+        unnamed = entry.pg_id if entry.pg_name is None else entry.pg_name
+        group = entry.process_group or (None if unnamed is None else (str(unnamed), ""))
+        p2p = entry.is_p2p
+        if p2p is None:
+            p2p = operation.peers is not None
+        numbers = [entry.collective_seq_id, entry.seq_id]
+        numbers = [entry.p2p_seq_id, *numbers] if p2p else numbers
+        sequence = next((each for each in numbers if each is not None), None)
+        if sequence is None or group is None:
+            raise ValueError("group or number")
+        state = STATES[entry.state]
+        if operation.backend in WITHOUT_STATES and state != COMPLETED and entry.retired:
+            state = LEFT
+        return (
+            place if entry.record_id is None else entry.record_id,
+            self.groups.setdefault(group, len(self.groups)),
+            sequence,
+            self.operations.setdefault(operation, len(self.operations)),
+            state,
+            p2p,
+            entry.time_created_ns or 0,
+            entry.timeout_ms or 0,
+        )
 
 
 def _rows(entries: Sequence[Any], tables: _Tables) -> tuple[NDArray[np.void], int]:
-    """The rows, and how many damaged entries were set aside; older versions lack fields."""
+    """The rows, and how many damaged entries were set aside."""
     rows = []
     for place, entry in enumerate(entries):
-        with suppress(KeyError, TypeError, ValueError, OverflowError, MemoryError, RecursionError):
-            row = _row(entry, place, tables)
-            if _fits(row):
-                rows.append(row)
+        with suppress(ValueError):  # also what msgspec raises
+            rows.append(tables.row(convert(entry, _Entry), place))
     return np.array(rows, dtype=ENTRY), len(entries) - len(rows)
 
 
-def _row(entry: Any, place: int, tables: _Tables) -> tuple[int, int, int, int, int, bool, int, int]:
-    asked = (
-        entry["profiling_name"],
-        entry.get("input_sizes"),
-        entry.get("output_sizes"),
-        entry.get("input_dtypes"),
-        entry.get("output_dtypes"),
-    )
-    operation, stateless = tables.operation(asked)
-    group = entry.get("process_group")
-    index = tables.group(*group) if group else tables.group(_text(_unnamed(entry)), "")
-    p2p = entry.get("is_p2p")
-    if p2p is None:
-        p2p = "->" in asked[0] or "<-" in asked[0]
-    sequence = entry.get("collective_seq_id")
-    if sequence is None:
-        sequence = entry["seq_id"]
-    if p2p:
-        sequence = entry.get("p2p_seq_id", sequence)
-    said = entry["state"]
-    if type(said) is not str:  # a text hashes quickly, whatever a stranger wrote
-        raise ValueError("state")
-    state = STATES[said]
-    if stateless and state != COMPLETED and entry.get("retired"):
-        state = LEFT
-    return (
-        entry.get("record_id", place),
-        index,
-        sequence,
-        operation,
-        state,
-        bool(p2p),
-        entry.get("time_created_ns") or 0,
-        entry.get("timeout_ms") or 0,
-    )
-
-
-def _unnamed(entry: Any) -> Any:
-    """What tells groups apart where they have no names: before 2.1."""
-    return entry["pg_name"] if "pg_name" in entry else entry["pg_id"]
-
-
-def _fits(row: tuple[Any, ...]) -> bool:
-    return all(isinstance(cell, int) and -(2**63) <= cell < 2**63 for cell in row)
-
-
-def operation_of(
-    profiling_name: Any, inputs: Any, outputs: Any, input_types: Any, output_types: Any
-) -> Operation:
-    """What an entry asked for, from its fields as they stand in a dump; ValueError if damaged."""
-    if not isinstance(profiling_name, str):
-        raise ValueError(profiling_name)  # noqa: TRY004 - all that is wrong with a row is one thing
-    backend, _, rest = profiling_name[:MOST_NAME].rpartition(":")
+def _operation(entry: _Entry) -> Operation:
+    """What an entry asked for: ``nccl:send 0->1`` is the name of a send of rank 0 to rank 1."""
+    backend, _, rest = entry.profiling_name.rpartition(":")
     name, _, peers = rest.partition(" ")
     return Operation(
-        name=name,
-        backend=backend,
-        input_sizes=_sizes(inputs),
-        output_sizes=_sizes(outputs),
-        input_dtypes=_dtypes(input_types),
-        output_dtypes=_dtypes(output_types),
-        peers=_peers(peers),
+        name,
+        backend,
+        entry.input_sizes or (),
+        entry.output_sizes or (),
+        entry.input_dtypes or (),
+        entry.output_dtypes or (),
+        _peers(peers),
     )
 
 
@@ -198,29 +186,6 @@ def _peers(text: str) -> tuple[int, int] | None:
             pair = int(left), int(right)
             return pair[::-1] if turned else pair
     return None
-
-
-def _sizes(value: Any) -> tuple[tuple[int, ...], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, (list, tuple)) or len(value) > MOST_TENSORS:
-        raise ValueError("sizes")
-    sizes = []
-    for shape in value:
-        if not isinstance(shape, (list, tuple)) or len(shape) > MOST_DIMENSIONS:
-            raise ValueError("sizes")
-        if not all(isinstance(extent, int) for extent in shape):
-            raise ValueError("sizes")
-        sizes.append(tuple(shape))
-    return tuple(sizes)
-
-
-def _dtypes(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, (list, tuple)) or len(value) > MOST_TENSORS:
-        raise ValueError("dtypes")
-    return tuple(_text(each) for each in value)
 
 
 # --- The rest of a dump --------------------------------------------------------------------------

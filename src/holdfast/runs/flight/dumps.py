@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holdfast import progress
 from holdfast.errors import InputError
-from holdfast.runs.flight.record import ENTRY, Dump, Operation
+from holdfast.runs.flight.reading_process import Told, read_told
+from holdfast.runs.flight.record import Dump
 
 NOT_DUMPS = {
     ".jsonl",
@@ -121,10 +120,10 @@ def read_dumps(places: Sequence[str | Path], processes: int | None = None) -> Du
     dumps: list[Dump] = []
     aside: list[SetAside] = []
     for file, told in _read_all(files, processes):
-        if isinstance(told, Dump):
-            dumps.append(told)
+        if told.dump is not None:
+            dumps.append(told.dump)
         elif not told.foreign or file in named or _is_called_a_rank(file):
-            aside.append(SetAside(str(file), told.reason))
+            aside.append(SetAside(str(file), told.refused))
     if not dumps and not aside:
         raise _nothing_there(places)
     if not dumps:
@@ -153,8 +152,7 @@ def read_frames(wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, list
     request = {"files": list(wanted), "records": [list(map(int, each)) for each in wanted.values()]}
     found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for file, told in _ask(request):
-        frames = told.get("frames", {})
-        found[str(file)] = {int(record): each for record, each in frames.items()}
+        found[str(file)] = told.frames
     return found
 
 
@@ -249,31 +247,21 @@ def _fingerprint(dump: Dump) -> tuple[int, int]:
 # --- The reading processes -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Refused:
-    reason: str
-    foreign: bool
-
-
-def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, Dump | _Refused]]:
+def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, Told]]:
     """Every file with its dump or the reason why it has none, in the order of the files."""
     sizes = [file.stat().st_size for file in files]
     useful = 1 + sum(sizes) // BYTES_A_PROCESS
     count = max(1, min(processes or os.cpu_count() or 1, len(files), useful))
-    known: dict[str, Operation] = {}
     with (
         progress.track("reading dumps", sum(sizes)) as tracker,
         ThreadPoolExecutor(count) as pool,
     ):
 
-        def read(part: Sequence[Path]) -> list[tuple[Path, Dump | _Refused]]:
-            answers: list[tuple[Path, Dump | _Refused]] = []
-            request = {"files": [str(file) for file in part]}
-            for file, told in _ask(request):
+        def read(part: Sequence[Path]) -> list[tuple[Path, Told]]:
+            answers = []
+            for file, told in _ask({"files": [str(file) for file in part]}):
                 tracker.advance(file.stat().st_size)
-                refused = told.get("refused")
-                answer = _dump(file, told, known) if refused is None else None
-                answers.append((file, answer or _Refused(str(refused), "foreign" in told)))
+                answers.append((file, told))
             return answers
 
         parts = list(pool.map(read, [files[first::count] for first in range(count)]))
@@ -281,13 +269,11 @@ def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, 
     return [(file, answers[file]) for file in files]
 
 
-def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, Told]]:
     """Each file of a request with its answer.
 
     A file that ends the reading process is blamed for it, and the others go to a fresh one.
     """
-    import orjson  # noqa: F401  where it is missing, the reading process would seem to die of a file
-
     files = [Path(file) for file in request["files"]]
     records = request.get("records")
     first = 0
@@ -300,11 +286,11 @@ def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
             first += 1
         if first < len(files):
             why = "it ended the process that read it: it needs too much memory or time"
-            yield files[first], {"refused": why}
+            yield files[first], Told(refused=why)
             first += 1
 
 
-def _one_process(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _one_process(request: Mapping[str, Any]) -> Iterator[Told]:
     command = [sys.executable, *READER]
     # The same code, wherever this process found it.
     paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
@@ -320,45 +306,5 @@ def _one_process(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         assert process.stdout is not None
         process.stdin.write(json.dumps(request).encode())
         process.stdin.close()
-        while line := process.stdout.readline():
-            told = json.loads(line)
-            size = told.get("rows", 0) * ENTRY.itemsize
-            told["content"] = process.stdout.read(size)
-            if len(told["content"]) < size:
-                break
+        while told := read_told(process.stdout):
             yield told
-
-
-def _dump(file: Path, told: Mapping[str, Any], known: dict[str, Operation]) -> Dump:
-    return Dump(
-        file=str(file),
-        rank=told["rank"],
-        version=told["version"],
-        world_size=told["world_size"],
-        dumped_ns=told["dumped_ns"],
-        host=told["host"],
-        groups=tuple((name, description) for name, description in told["groups"]),
-        members={(name, text): tuple(ranks) for name, text, ranks in told["members"]},
-        unnamed_members=tuple(told["unnamed_members"]),
-        operations=tuple(_operation(text, known) for text in told["operations"]),
-        entries=np.frombuffer(told["content"], dtype=ENTRY),
-        rows_set_aside=told["rows_set_aside"],
-        stacks=told["stacks"],
-        threads=tuple(told["threads"]),
-    )
-
-
-def _operation(text: str, known: dict[str, Operation]) -> Operation:
-    made = known.get(text)
-    if made is None:
-        told = json.loads(text)
-        made = known[text] = Operation(
-            name=told["name"],
-            backend=told["backend"],
-            input_sizes=tuple(map(tuple, told["input_sizes"])),
-            output_sizes=tuple(map(tuple, told["output_sizes"])),
-            input_dtypes=tuple(told["input_dtypes"]),
-            output_dtypes=tuple(told["output_dtypes"]),
-            peers=None if told["peers"] is None else tuple(told["peers"]),
-        )
-    return made

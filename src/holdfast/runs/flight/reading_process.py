@@ -4,9 +4,7 @@
 
 The request, one JSON object, is ``{"files": [...]}``, or
 ``{"files": [...], "records": [[...], ...]}`` for the stacks of some entries of each file. For every
-file, in order, stdout gets one line of JSON
-(`about_dump`, or ``{"refused": why}``, or ``{"frames": {record: [...]}}``) and after a dump its rows,
-as `ENTRY` lays them out. A refusal has ``"foreign": true`` where the file is something else.
+file, in order, stdout gets a `Told` in msgpack, behind its length in 8 bytes.
 
 Address space and processor time are limited, so that a file that claims terabytes or never ends takes down
 at most this process. The parent gives the rest of the files to a fresh one.
@@ -19,14 +17,15 @@ import json
 import resource
 import sys
 import zlib
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
-import orjson
+import msgspec
+import numpy as np
 
 from holdfast.runs.flight.compact import ForeignFileError, NoDumpError, compact, frames_of
-from holdfast.runs.flight.record import Dump
+from holdfast.runs.flight.record import ENTRY, Dump
 from holdfast.runs.flight.restricted_unpickling import RefusedPickleError, load_plain
 
 LARGEST = 256 << 20
@@ -47,8 +46,8 @@ def read_document(path: Path) -> Any:
     content = _content(path)
     if content.lstrip()[:1] == b"{":
         try:
-            return orjson.loads(content)  # a megabyte a rank: half the time of `json`
-        except ValueError as error:
+            return msgspec.json.decode(content)  # a megabyte a rank: half the time of `json`
+        except msgspec.DecodeError as error:
             raise NoDumpError(f"damaged or truncated JSON: {error}"[:200]) from None
         except RecursionError:
             raise NoDumpError("damaged JSON: nested too deeply") from None
@@ -75,24 +74,37 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def about_dump(dump: Dump) -> dict[str, Any]:
-    """A dump without its rows, as JSON can hold it."""
-    return {
-        "version": dump.version,
-        "rank": dump.rank,
-        "world_size": dump.world_size,
-        "dumped_ns": dump.dumped_ns,
-        "host": dump.host,
-        "groups": dump.groups,
-        "members": [[*group, ranks] for group, ranks in dump.members.items()],
-        "unnamed_members": dump.unnamed_members,
-        # As texts: the parent knows most of them from other dumps and need not read them again.
-        "operations": [json.dumps(asdict(each)) for each in dump.operations],
-        "rows_set_aside": dump.rows_set_aside,
-        "stacks": dump.stacks,
-        "threads": dump.threads,
-        "rows": len(dump.entries),
-    }
+@dataclass(frozen=True)
+class Told:
+    """What is said of one file."""
+
+    dump: Dump | None = None
+    refused: str = ""
+    """Why there is no dump."""
+    foreign: bool = False
+    """The file is something else, and no damaged dump."""
+    frames: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    """Record -> its stack, where stacks were asked for."""
+
+
+def packed(told: Told) -> bytes:
+    """An answer for the parent."""
+    body = msgspec.msgpack.encode(told, enc_hook=lambda entries: entries.tobytes())
+    return len(body).to_bytes(8, "little") + body
+
+
+def read_told(source: IO[bytes]) -> Told | None:
+    """The next answer; None at the end, and where it was cut off.
+
+    It is checked against the types: a reader that a hostile file took over can send nothing else.
+    """
+    size = int.from_bytes(source.read(8), "little")
+    body = source.read(size)
+    if not size or len(body) < size:
+        return None
+    return msgspec.msgpack.decode(
+        body, type=Told, dec_hook=lambda kind, content: np.frombuffer(content, ENTRY)
+    )
 
 
 def main() -> None:
@@ -108,22 +120,18 @@ def main() -> None:
         sys.stdout.buffer.flush()
 
 
-def _answer(path: Path, wanted: list[int] | None, out: BinaryIO) -> None:
-    rows = b""
+def _answer(path: Path, wanted: list[int] | None, out: IO[bytes]) -> None:
     try:
+        document = read_document(path)
         if wanted is None:
-            dump = compact(read_document(path), str(path))
-            told: dict[str, Any] = about_dump(dump)
-            rows = dump.entries.tobytes()
+            told = Told(compact(document, str(path)))
         else:
-            told = {"frames": frames_of(read_document(path), wanted)}
-    except ForeignFileError as error:
-        told = {"refused": str(error), "foreign": True}
+            told = Told(frames=frames_of(document, wanted))
     except (NoDumpError, RefusedPickleError) as error:
-        told = {"refused": str(error)}
+        told = Told(refused=str(error), foreign=isinstance(error, ForeignFileError))
     except MemoryError:
-        told = {"refused": "it asks for more memory than a dump needs"}
-    out.write(json.dumps(told).encode() + b"\n" + rows)
+        told = Told(refused="it asks for more memory than a dump needs")
+    out.write(packed(told))
 
 
 def _limit(path: Path) -> None:

@@ -23,7 +23,6 @@ import pyarrow as pa
 from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
 from holdfast.numbers import counted
 from holdfast.plain import plain
-from holdfast.runs.pairing.explanations import Puzzle, puzzles
 from holdfast.runs.pairing.nodes import by_number, in_order
 from holdfast.runs.pairing.records import PairResult, as_results
 
@@ -94,8 +93,6 @@ class PairVerdict(Answer):
     nodes: tuple[NodeVerdict, ...]
     """In the order in which they were given; then the others by name."""
     contradictions: tuple[Contradiction, ...]
-    puzzles: tuple[Puzzle, ...]
-    """What is open among the suspects."""
     rounds: int
     """The highest round in the results."""
     tests: int
@@ -146,7 +143,6 @@ class PairVerdict(Answer):
             "good": [node.node for node in self.nodes if node.state == "good"],
             "bad_links": [list(found.nodes) for found in self.bad_links],
             "contradictions": plain(self.contradictions),
-            "puzzles": plain(self.puzzles),
             "nodes": plain(self.nodes),
             "rounds": self.rounds,
             "tests": self.tests,
@@ -230,7 +226,7 @@ class PairVerdict(Answer):
             return []
         verb = "is a suspect: it" if len(names) == 1 else "are suspects: they"
         first = f"{listed(names)} {verb} failed, but not yet beside a node that surely works."
-        return [first, *_limited([puzzle.sentence for puzzle in self.puzzles])]
+        return [first]
 
 
 def solve_pairs(
@@ -258,14 +254,9 @@ def solve_pairs(
     intermittent = {one.culprit for one in found if one.culprit is not None}
     doubtful = {node for one in found if one.verdict == "open" for node in one.nodes}
     trusted = works - intermittent - doubtful
-    blamed = [
-        tuple(node for node in tally.nodes if node not in trusted)
-        for tally in tallies
-        if tally.failed
-    ]
-    alone = Counter(nodes[0] for nodes in blamed if len(nodes) == 1)
+    blamed = [set(tally.nodes) - trusted for tally in tallies if tally.failed]
+    alone = Counter(node for nodes in blamed if len(nodes) == 1 for node in nodes)
     faulty = {node for node in alone if node not in works}
-    settled = faulty | intermittent
 
     def state(node: str) -> State:
         if not records[node].seen:
@@ -293,9 +284,6 @@ def solve_pairs(
             for node, record in records.items()
         ),
         contradictions=tuple(found),
-        puzzles=puzzles(
-            nodes for nodes in blamed if settled.isdisjoint(nodes) and not works.issuperset(nodes)
-        ),
         rounds=max((result.round for result in given), default=0),
         tests=sum(result.outcome != "not_run" for result in given),
         not_run=sum(result.outcome == "not_run" for result in given),

@@ -1,18 +1,14 @@
-"""Charts: delays of ranks over steps, what ranks do in a step."""
+"""The chart of stragglers: delays of ranks over steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.fleet.moments import moment
 from holdfast.report import Figure, figures
 from holdfast.report.theme import colour
-from holdfast.runs.straggling.matrix import Bar
 
 if TYPE_CHECKING:
     from holdfast.runs.straggling.verdict import Stragglers
@@ -24,9 +20,6 @@ LEVELS = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Delays over a step at which the colour of the heat map changes."""
 LEVEL_NAMES = ("below 1 %", "1 to 3 %", "3 to 10 %", "10 to 30 %", "30 to 100 %", "above 100 %")
 LEVEL_COLOURS = ("grid", "ramp1", "ramp2", "ramp3", "ramp4", "ramp5")
-MOST_TIMELINE_RANKS = 12
-BAR_COLOURS = {"work": "user", "data": "system", "waiting": "line"}
-BAR_NAMES = {"work": "own work", "data": "waiting for data", "waiting": "waiting for the others"}
 
 
 def heat_map(found: Stragglers) -> Figure:
@@ -136,52 +129,3 @@ def _span_name(members: npt.NDArray[np.int64]) -> str:
 def _is_line(found: Stragglers) -> bool:
     """Whether step numbers only grow, so that they can be an axis."""
     return bool((np.diff(found.matrix.steps) > 0).all())
-
-
-def timeline(found: Stragglers) -> Figure | None:
-    """What some ranks did in a few steps; None if the source does not tell."""
-    chosen = _timeline_ranks(found)
-    bars = [bar for bar in found.matrix.timeline if bar.rank in chosen]
-    if not bars:
-        return None
-    shift, note = _shifts(bars)
-    origin = min(bar.begin_s + shift[bar.rank] for bar in bars)
-    rows = [
-        {
-            "rank": chosen[bar.rank],
-            "begin": moment(bar.begin_s + shift[bar.rank] - origin),
-            "end": moment(bar.end_s + shift[bar.rank] - origin),
-            "what": BAR_NAMES[bar.kind],
-        }
-        for bar in sorted(bars, key=lambda bar: bar.rank)
-    ]
-    kinds = {bar.kind for bar in bars}
-    legend = {BAR_NAMES[kind]: name for kind, name in BAR_COLOURS.items() if kind in kinds}
-    drawn = figures.timeline(rows, "rank", "begin", "end", "what", legend, lane_title="Rank")
-    steps = sorted({bar.step for bar in bars})
-    caption = f"Steps {steps[0]:,} to {steps[-1]:,}, from the first begin.{note}"
-    return replace(drawn, caption=caption)
-
-
-def _timeline_ranks(found: Stragglers) -> Mapping[int, str]:
-    """The ranks of the time line and their names on it: the slowest, and others evenly chosen."""
-    slow = [row["rank"] for row in found.persistent][: MOST_TIMELINE_RANKS // 2]
-    others = [rank for rank in found.matrix.ranks.tolist() if rank not in slow]
-    free = MOST_TIMELINE_RANKS - len(slow)
-    every = max(1, -(-len(others) // free))
-    return {rank: str(rank) for rank in sorted([*slow, *others[::every]])}
-
-
-def _shifts(bars: Sequence[Bar]) -> tuple[dict[int, float], str]:
-    """What to add to each rank's clock: nothing, or, where clocks disagree, what makes ends meet."""
-    spans: dict[int, tuple[float, float]] = {}
-    for bar in bars:
-        low, high = spans.get(bar.rank, (bar.begin_s, bar.end_s))
-        spans[bar.rank] = (min(low, bar.begin_s), max(high, bar.end_s))
-    ends = [high for _, high in spans.values()]
-    longest = max(high - low for low, high in spans.values())
-    if max(ends) - min(ends) <= longest / 2:
-        return dict.fromkeys(spans, 0.0), ""
-    last = max(ends)
-    note = " The clocks of the ranks disagree: they are drawn as if all had ended together."
-    return {rank: last - high for rank, (_, high) in spans.items()}, note

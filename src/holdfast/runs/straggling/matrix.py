@@ -35,17 +35,6 @@ LARGEST_LOOKUP = 50_000_000
 
 
 @dataclass(frozen=True)
-class Bar:
-    """One bar of a time line: what a rank did from `begin_s` to `end_s`, on one clock."""
-
-    rank: int
-    step: int
-    kind: Literal["work", "data", "waiting"]
-    begin_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
 class LongSteps:
     """Steps as read from a source: one row per rank and step, in any order; n rows."""
 
@@ -97,8 +86,6 @@ class StepMatrix:
     rejected: int = 0
     """How many rows could not be used."""
     remarks: tuple[str, ...] = ()
-    timeline: tuple[Bar, ...] = ()
-    """A few steps, bar by bar."""
     source: str = ""
     """What was read, for people."""
 

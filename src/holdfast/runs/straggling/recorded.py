@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.runs.recording.events import Process, RecordedRun
-from holdfast.runs.straggling.matrix import Bar, Base, Floats, Ints, LongSteps, StepMatrix, fill
+from holdfast.runs.straggling.matrix import Base, Floats, Ints, LongSteps, StepMatrix, fill
 
-TIMELINE_STEPS = 3
 _SLACK_S = 1e-6
 """Ends of nested spans may differ from those around them by what a clock resolves."""
 
@@ -89,7 +88,6 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
         rejects=run.rejects,
         rejected=len(run.rejects),
         remarks=(*remarks, *_moved(run)),
-        timeline=_timeline(run, found, steps, numbers, data, sync) if base == "own" else (),
     )
 
 
@@ -165,38 +163,3 @@ def _moved(run: RecordedRun) -> list[str]:
     if not moved:
         return []
     return [f"{moved:,} ranks ran on several nodes, attempt by attempt; the last one is named"]
-
-
-def _timeline(
-    run: RecordedRun,
-    found: StepMatrix,
-    steps: _Columns,
-    numbers: Ints,
-    data: Floats,
-    sync: Floats,
-) -> tuple[Bar, ...]:
-    """The last steps that all ranks share, on the run's clock; waiting is drawn at a step's end."""
-    attempt = int(found.attempts[-1])
-    shown = found.steps[found.attempts == attempt][-TIMELINE_STEPS:]
-    bars: list[Bar] = []
-    for index, process in enumerate(run.processes):
-        if process.attempt != attempt:
-            continue
-        clock = run.start_s[index] + process.lived_s
-        mine = slice(*np.searchsorted(steps.process, [index, index + 1]).tolist())
-        for offset in np.flatnonzero(np.isin(numbers[mine], shown)).tolist():
-            at = mine.start + offset
-            number, end = int(numbers[at]), clock + float(steps.end[at])
-            begin, waited = end - float(steps.seconds[at]), float(sync[at])
-            ahead = min(float(data[at]), begin - clock)
-            parts: tuple[tuple[str, float, float], ...] = (
-                ("data", begin - ahead, begin),
-                ("work", begin, end - waited),
-                ("waiting", end - waited, end),
-            )
-            bars += [
-                Bar(process.rank, number, kind, low, high)  # type: ignore[arg-type]
-                for kind, low, high in parts
-                if high > low
-            ]
-    return tuple(bars)

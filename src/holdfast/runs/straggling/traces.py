@@ -24,7 +24,7 @@ import numpy as np
 
 from holdfast import progress
 from holdfast.errors import InputError
-from holdfast.runs.straggling.matrix import Bar, Floats, LongSteps, StepMatrix, fill
+from holdfast.runs.straggling.matrix import Floats, LongSteps, StepMatrix, fill
 from holdfast.runs.straggling.trace_events import TraceFile
 
 STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -39,9 +39,6 @@ COLLECTIVE_KERNEL = re.compile(r"nccl", re.IGNORECASE)
 LAUNCH = re.compile(r"c10d::|record_param_comms|c10d_functional|_c10d")
 """Operators that only start a collective."""
 US = 1e-6
-TIMELINE_STEPS = 3
-THINNEST_BAR = 0.002
-"""Share of a step below which a bar is merged into its neighbours."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,6 @@ def matrix_of_traces(paths: Sequence[Path]) -> StepMatrix:
         found,
         labels=tuple({"node": trace.node} if trace.node else {} for trace in kept),
         remarks=tuple(_remarks(traces)),
-        timeline=_timeline(kept, found) if waits else (),
     )
 
 
@@ -287,30 +283,3 @@ def _remarks(traces: Sequence[RankTrace]) -> list[str]:
     if missing := max(ranks) + 1 - len(ranks):
         remarks.append(f"of {max(ranks) + 1:,} ranks or more, {missing:,} have no trace here")
     return remarks
-
-
-def _timeline(traces: Sequence[RankTrace], found: StepMatrix) -> tuple[Bar, ...]:
-    """What each rank did in the last steps that all share."""
-    shown = set(found.steps[-TIMELINE_STEPS:].tolist())
-    bars = []
-    for trace in traces:
-        for index, number in enumerate(trace.steps):
-            if number in shown:
-                bars += _bars(trace, number, float(trace.begin[index]), float(trace.end[index]))
-    return tuple(bars)
-
-
-def _bars(trace: RankTrace, number: int, begin: float, end: float) -> list[Bar]:
-    thinnest = THINNEST_BAR * (end - begin)
-    bars, at = [], begin
-    inside = (trace.exposed.end > begin) & (trace.exposed.begin < end)
-    for low, high in zip(trace.exposed.begin[inside], trace.exposed.end[inside], strict=True):
-        low, high = max(float(low), begin), min(float(high), end)
-        if high - low < thinnest:
-            continue
-        bars += [Bar(trace.rank, number, "work", at * US, low * US)] if low > at else []
-        bars.append(Bar(trace.rank, number, "waiting", low * US, high * US))
-        at = high
-    if end > at:
-        bars.append(Bar(trace.rank, number, "work", at * US, end * US))
-    return bars

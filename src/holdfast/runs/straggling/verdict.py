@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.runs.ranks import named, ranges
 from holdfast.runs.straggling.costs import Costs
@@ -314,8 +314,6 @@ class Stragglers(Answer):
     def _slow_ranks(self) -> Section:
         from holdfast.runs.straggling import figures
 
-        line = figures.timeline(self)
-        drawn: list[Figure] = [figures.heat_map(self), *([] if line is None else [line])]
         first = int(self.matrix.steps[0])
 
         def habit(row: dict[str, Any]) -> str:
@@ -351,7 +349,12 @@ class Stragglers(Answer):
         table = rows.append_column("slow", slow).append_column("delay_ms", delay_ms)
         shown = [Table(table, columns, caption=caption)]
         return Section(
-            "stragglers", "Which ranks are slow?", self.sentence, drawn, shown, self._how()
+            "stragglers",
+            "Which ranks are slow?",
+            self.sentence,
+            [figures.heat_map(self)],
+            shown,
+            self._how(),
         )
 
     def _how(self) -> How:
