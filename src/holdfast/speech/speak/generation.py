@@ -57,10 +57,15 @@ class Generator:
         if logits is None:
             logits = np.zeros((len(uniforms), 0, LEVELS), np.float32)
         codes = np.zeros(uniforms.shape, np.uint8)
-        floats = (np.ascontiguousarray(each, np.float32) for each in (conditioning, uniforms))
-        conditioning, uniforms = floats
         generate(
-            self.weights, self.state, self.work, conditioning, self.hop, uniforms, codes, logits
+            self.weights,
+            self.state,
+            self.work,
+            np.ascontiguousarray(conditioning, np.float32),
+            self.hop,
+            np.ascontiguousarray(uniforms, np.float32),
+            codes,
+            logits,
         )
         return codes
 

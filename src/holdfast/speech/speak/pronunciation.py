@@ -60,37 +60,34 @@ class Pronunciation(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Words outside the dictionary, and words of several pronunciations."""
-        guessed = sorted({each.text for each in self.words if each.source == "network"})
-        several = sorted(
-            {
-                each.text
-                for each in self.words
-                if each.source == "dictionary" and each.alternates[1:]
-            }
+        guessed = {each.text for each in self.words if each.source == "network"}
+        several = {each.text for each in self.words if each.alternates[1:]} - guessed
+        kinds = (
+            ("Not in the dictionary, pronounced by the network", guessed, True),
+            ("Several pronunciations, the first is taken", several, False),
         )
-        doubts = []
-        if guessed:
-            sentence = f"Not in the dictionary, pronounced by the network: {', '.join(guessed)}."
-            doubts.append(Unknown(sentence, doubt=True))
-        if several:
-            sentence = f"Several pronunciations, the first is taken: {', '.join(several)}."
-            doubts.append(Unknown(sentence))
-        return doubts
+        return [
+            Unknown(f"{kind}: {', '.join(sorted(words))}.", doubt=doubt)
+            for kind, words, doubt in kinds
+            if words
+        ]
 
     def sections(self) -> Sequence[Section]:
         """One row per word."""
         spoken = [each for each in self.words if each.source != "pause"]
         phones = sum(len(each.phones) for each in spoken)
-        table = pa.table(
-            {
-                "word": [each.text for each in self.words],
-                "phones": [" ".join(each.phones) for each in self.words],
-                "others": ["; ".join(map(" ".join, each.alternates[1:])) for each in self.words],
-                "source": [each.source for each in self.words],
-            }
-        )
+        rows = [
+            (
+                each.text,
+                " ".join(each.phones),
+                each.source,
+                "; ".join(map(" ".join, each.alternates[1:])),
+            )
+            for each in self.words
+        ]
         columns = {name: ColumnFormat() for name in ("word", "phones", "source")}
         columns["others"] = ColumnFormat(label="other pronunciations")
+        table = pa.table([*zip(*rows, strict=True)], [*columns])
         sentence = f"{len(spoken):,} words, {phones:,} phones."
         return [Section("words", "How is it said?", sentence, tables=[Table(table, columns)])]
 

@@ -78,15 +78,15 @@ class Voice:
         durations = np.exp(self.inventory.duration.invert(columns[:, 0]))
         frame_s = self.sound.frame_s
         counts = np.maximum(1, np.round(durations.clip(SHORTEST_S, LONGEST_S) / frame_s))
-        ends = np.cumsum(counts)
-        pitch = np.exp(self.inventory.pitch.invert(columns[:, 2:]))
-        found = []
-        for place, phone in enumerate(phones):
-            start, end = ((ends[place] - step) * frame_s for step in (counts[place], 0))
-            voiced = columns[place, 1] > 0
-            values = pitch[place].round(2).tolist() if voiced else ()
-            found.append(TimedPhone(phone, round(start, 6), round(end, 6), tuple(values)))
-        return found
+        times = (np.cumsum([0, *counts]) * frame_s).round(6).tolist()
+        pitch = np.exp(self.inventory.pitch.invert(columns[:, 2:])).round(2).tolist()
+        voiced = columns[:, 1] > 0
+        return [
+            TimedPhone(phone, start_s, end_s, tuple(f0_hz) if sounds else ())
+            for phone, start_s, end_s, f0_hz, sounds in zip(
+                phones, times, times[1:], pitch, voiced, strict=False
+            )
+        ]
 
     @torch.no_grad()
     def conditioning(self, phones: Sequence[TimedPhone]) -> Array:
