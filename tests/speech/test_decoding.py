@@ -138,6 +138,22 @@ def test_equals_the_sum_over_every_alignment(
         assert each.log_prob == pytest.approx(math.log(summed[each.text]), abs=1e-4)
 
 
+def test_spellings_of_a_long_unknown_word_do_not_crowd_out_known_words(tmp_path: Path) -> None:
+    """Two words that the model knows score best, and survive a beam of two."""
+    arpa = tmp_path / "words.arpa"
+    words = "-1\t<s>\n-1\t</s>\n-3\t<unk>\n-0.5\tabcdef\n-0.5\tghijkl\n"
+    arpa.write_text(f"\\data\\\nngram 1=5\n\n\\1-grams:\n{words}\n\\end\\\n")
+    labels = ["<blank>", " ", *"abcdefghijklm"]
+    frames = np.full((13, len(labels)), -30.0)
+    for frame, letter in enumerate("abcdef ghijkl"):
+        frames[frame, labels.index(letter)] = 0.0
+    frames[6, [0, 1]] = 0.0, -12.0  # where one word may end, a blank is far more probable
+    frames[12, labels.index("m")] = 0.0
+    rules: dict[str, Any] = {"lm": arpa, "least_log_prob": -15.0, "margin": 30.0}
+    wide, narrow = (decode(frames, labels, beam=beam, **rules) for beam in (1000, 2))
+    assert wide.texts == narrow.texts == ["abcdef ghijkl"]
+
+
 def speech(seed: int, frames: int) -> NDArray[np.float32]:
     """Logits in which most frames are nearly sure."""
     draw = np.random.default_rng(seed)

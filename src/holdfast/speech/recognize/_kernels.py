@@ -26,6 +26,9 @@ from holdfast.speech.recognize._tries import (
     word_hash,
 )
 
+USUAL_LENGTH = 6
+"""Characters of a word from which on an unknown one costs more as long as it has not ended."""
+
 Node = np.dtype(
     [
         # The prefix without its last label, that label, and its place in the beam (-1: not in it).
@@ -36,6 +39,7 @@ Node = np.dtype(
         *((name, np.int64) for name in ("lexicon", "history", "hotword")),
         # Hashes: of the word that has begun (0: none), of the last one that ended, of all that ended.
         *((name, np.int64) for name in ("word", "last_word", "text")),
+        ("length", np.int64),  # characters of the word that has begun
         # What the words that ended add to the score, and what the word that has begun does.
         *((name, np.float64) for name in ("ended", "begun")),
         # ln P of its alignments that end in a blank, that end in its last label, and of both.
@@ -108,23 +112,25 @@ def _extend(model: Model, prefix: Any, label: int, longer: Any) -> None:
     """Set what a prefix with a further label has, from `lexicon` to `begun`."""
     lexicon, history, hotword = prefix.lexicon, prefix.history, prefix.hotword
     word, last_word, text, ended = prefix.word, prefix.last_word, prefix.text, prefix.ended
+    length = prefix.length
     for place in range(model.starts[label], model.starts[label + 1]):
         character = model.spelling[place]
         if character != SPACE:
-            word = word_hash(word, character)
+            word, length = word_hash(word, character), length + 1
             if lexicon != NONE:
                 lexicon = step(model.lexicon, lexicon, character)
             hotword = hotword_step(model.hotwords, hotword, character)
         elif word != 0:  # several spaces are one, those at the start none
             more, history, hotword = end_word(model, lexicon, history, hotword)
             lexicon, ended = ROOT, ended + more
-            word, last_word, text = 0, word, text_hash(text, word)
+            word, last_word, text, length = 0, word, text_hash(text, word), 0
     begun = model.hotwords.promise[hotword]
     if model.fused and lexicon == NONE:
-        begun += model.unknown_score
+        # Every frame keeps many spellings of a long unknown word; they must not crowd out known words.
+        begun += model.unknown_score * max(1.0, length / USUAL_LENGTH)
     longer.lexicon, longer.history, longer.hotword = lexicon, history, hotword
     longer.word, longer.last_word, longer.text = word, last_word, text
-    longer.ended, longer.begun = ended, begun
+    longer.ended, longer.begun, longer.length = ended, begun, length
 
 
 @kernel(**UNCOUNTED)
@@ -236,7 +242,8 @@ def search(
                 grown = (node.blank if c == node.label else node.total) + row[c]
                 if c == model.space and (active[i] == ROOT or node.label == c):
                     continue
-                bound = grown + node.ended + node.begun + model.gain[c]
+                begun = max(node.begun, model.unknown_score)  # an end withdraws the rest
+                bound = grown + node.ended + begun + model.gain[c]
                 if grown == -np.inf or bound < highest - margin:
                     continue
                 at = _child(nodes, active[i], c)
