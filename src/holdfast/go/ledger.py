@@ -120,7 +120,7 @@ class Training(Answer):
             columns = {
                 "iteration": ColumnFormat("Iteration"),
                 "core_hours": ColumnFormat("Cost", unit="core-hours", digits=2),
-                "elo": ColumnFormat("Elo", digits=0, interval=("low", "high")),
+                "elo": ColumnFormat("Elo", interval=("low", "high")),
                 "core_seconds_per_elo": ColumnFormat("Per Elo", unit="core-s"),
             }
             tables = [Table(pa.Table.from_pylist(points), columns)]
@@ -151,7 +151,7 @@ class Training(Answer):
         )
         columns = {
             "part": ColumnFormat("Part"),
-            "core_s": ColumnFormat("Time", unit="core-s", digits=0),
+            "core_s": ColumnFormat("Time", unit="core-s"),
             "share": ColumnFormat("Share"),
         }
         shown = [bars(parts, "part", "core_s", "core-seconds")]
