@@ -13,23 +13,27 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.go.elo import elo_difference, ratings
     from holdfast.go.ladders import Ladders, ladder
+    from holdfast.go.ledger import Iteration, Training
     from holdfast.go.matches import Match, match
     from holdfast.go.puct import PuctSearch
     from holdfast.go.records import read_sgf
     from holdfast.go.referee import settle
     from holdfast.go.rules import RULES, Game, IllegalMove, Rules, perft
     from holdfast.go.search import Choice, PlayoutSearch
+    from holdfast.go.training import train
 
 _HOMES = {
     "RULES": "rules",
     "Choice": "search",
     "Game": "rules",
     "IllegalMove": "rules",
+    "Iteration": "ledger",
     "Ladders": "ladders",
     "Match": "matches",
     "PlayoutSearch": "search",
     "PuctSearch": "puct",
     "Rules": "rules",
+    "Training": "ledger",
     "elo_difference": "elo",
     "ladder": "ladders",
     "match": "matches",
@@ -37,6 +41,7 @@ _HOMES = {
     "ratings": "elo",
     "read_sgf": "records",
     "settle": "referee",
+    "train": "training",
 }
 
 __all__ = [
@@ -44,11 +49,13 @@ __all__ = [
     "Choice",
     "Game",
     "IllegalMove",
+    "Iteration",
     "Ladders",
     "Match",
     "PlayoutSearch",
     "PuctSearch",
     "Rules",
+    "Training",
     "elo_difference",
     "ladder",
     "match",
@@ -56,6 +63,7 @@ __all__ = [
     "ratings",
     "read_sgf",
     "settle",
+    "train",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Compiled rules of Go: chains with pseudo-liberties, legality, superko, area, perft, uniform playouts.
+"""Compiled rules of Go: chains with pseudo-liberties, legality, superko, area.
 
 A board is one array [planes, cells]. Cells are numbered row by row with one border cell before each row and
 a border row above and below, so that the four neighbors of `p` are `p - width`, `p - 1`, `p + 1` and
@@ -47,8 +47,8 @@ INFO = 10
 PLANES = 11
 
 # Entries of the plane INFO.
-WIDTH, ROWS, COLS, N_FREE, TURN, KO, PASSES, PLY, CAPTURED, LAST, BEFORE_LAST = range(11)
-LEAST_CELLS = 11
+WIDTH, ROWS, COLS, N_FREE, TURN, KO, PASSES, LAST = range(8)
+LEAST_CELLS = 8
 
 _NEAR_EMPTY = 256
 _UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
@@ -170,11 +170,8 @@ def play(board: Board, point: int, color: int) -> None:
     other = BLACK + WHITE - color
     info = INFO
     board[info, TURN] = other
-    board[info, PLY] += 1
-    board[info, BEFORE_LAST] = board[info, LAST]
     board[info, LAST] = point
     board[info, KO] = PASS
-    board[info, CAPTURED] = 0
     if point == PASS:
         board[info, PASSES] += 1
         return
@@ -221,7 +218,6 @@ def play(board: Board, point: int, color: int) -> None:
         _remove(board, head)
     elif captured == 1 and board[SIZE, head] == 1 and board[LIBERTIES, head] == 1:
         board[info, KO] = board[FREE, empty_before]
-    board[info, CAPTURED] = captured
 
 
 @kernel(**_UNCOUNTED)
@@ -373,55 +369,6 @@ def advance(
         key = key_after(board, scratch, zobrist, key, point, color)
     play(board, point, color)
     remember(history, board, key, situational)
-
-
-@kernel(nogil=True, error_model="numpy")
-def perft(
-    root: Board,
-    history: History,
-    zobrist: NDArray[np.uint64],
-    depth: int,
-    superko: bool,
-    situational: bool,
-    suicide: bool,
-) -> int:
-    """Number of move sequences of a length; two passes end a game, and shorter games do not count."""
-    boards = np.empty((depth + 1, *root.shape), np.int64)
-    moves = np.zeros((depth + 1, root.shape[1]), np.int64)
-    left = np.zeros(depth + 1, np.int64)
-    scratch = np.empty_like(root)
-    boards[0] = root
-    nodes, level = 0, 0
-    entered = True
-    while level >= 0:
-        board = boards[level]
-        if entered:  # list the moves of a position that was just reached; the pass is the last
-            entered = False
-            left[level] = 0
-            if level == depth:
-                nodes += 1
-            elif board[INFO, PASSES] < 2:
-                color = board[INFO, TURN]
-                found = allowed(
-                    board, history, scratch, zobrist, moves[level], color, superko, suicide
-                )
-                moves[level, found] = PASS
-                left[level] = found + 1
-                if level == depth - 1:
-                    nodes += left[level]
-                    left[level] = 0
-        if left[level] == 0:
-            level -= 1
-            if level >= 0:
-                forget(history)
-            continue
-        left[level] -= 1
-        point, color = moves[level, left[level]], board[INFO, TURN]
-        boards[level + 1] = board
-        advance(boards[level + 1], history, scratch, zobrist, point, color, situational)
-        level += 1
-        entered = True
-    return nodes
 
 
 # --- Area ----------------------------------------------------------------------------------------

@@ -22,12 +22,15 @@ from holdfast.go._kernels import (
     TURN,
     WHITE,
     WIDTH,
+    Board,
+    History,
     advance,
     allowed,
     area,
     copy,
     forget,
 )
+from holdfast.go._playouts import eye
 from holdfast.go._search import CHILDREN, FIRST, MOVE, VISITS, WINS, Position, Tree, add_child
 from holdfast.kernels import kernel
 
@@ -46,7 +49,7 @@ class Batch(NamedTuple):
     planes: NDArray[np.float32]
     """[batch, PLANES, rows, cols]"""
     legal: NDArray[np.bool_]
-    """[batch, points + 1] Legal moves, the pass last; all False where the game is over."""
+    """[batch, points + 1] Moves that fill no own eye, the pass last; all False where the game is over."""
     values: NDArray[np.float32]
     """[batch] Probability that the side to move wins; filled where the game is over."""
     paths: NDArray[np.int64]
@@ -77,11 +80,25 @@ def _best(tree: Tree, node: int, c: float) -> int:
 
 
 @kernel(nogil=True, error_model="numpy")
+def describe(planes: NDArray[np.float32], history: History, board: Board) -> None:
+    """Write what an evaluator sees of a position, [PLANES, rows, cols], for the side to move."""
+    width, color = board[INFO, WIDTH], board[INFO, TURN]
+    planes[:] = 0.0
+    planes[PLANES - (2 if color == BLACK else 1)] = 1.0
+    for age in range(min(HISTORY, history.count[0])):
+        cells = history.cells[history.count[0] - 1 - age]
+        for row in range(board[INFO, ROWS]):
+            for col in range(board[INFO, COLS]):
+                stone = cells[(row + 1) * width + col + 1]
+                if stone in (BLACK, WHITE):
+                    planes[age if stone == color else HISTORY + age, row, col] = 1.0
+
+
+@kernel(nogil=True, error_model="numpy")
 def select(tree: Tree, position: Position, batch: Batch, size: int, c: float, loss: float) -> None:
     """Walk to leaves, which are described for an evaluator; nodes on the way are in flight."""
     board, scratch, history = position.boards[0], position.boards[1], position.history
-    rows, cols = position.root[INFO, ROWS], position.root[INFO, COLS]
-    width = position.root[INFO, WIDTH]
+    cols, width = position.root[INFO, COLS], position.root[INFO, WIDTH]
     for number in range(size):
         # 1. Down to a node without children.
         copy(board, position.root)
@@ -124,18 +141,10 @@ def select(tree: Tree, position: Position, batch: Batch, size: int, c: float, lo
             )
             for place in range(found):
                 point = position.points[place]
-                batch.legal[number, (point // width - 1) * cols + point % width - 1] = True
-            batch.legal[number, rows * cols] = True
-        planes = batch.planes[number]
-        planes[:] = 0.0
-        planes[PLANES - (2 if color == BLACK else 1)] = 1.0
-        for age in range(min(HISTORY, history.count[0])):
-            cells = history.cells[history.count[0] - 1 - age]
-            for row in range(rows):
-                for col in range(cols):
-                    stone = cells[(row + 1) * width + col + 1]
-                    if stone in (BLACK, WHITE):
-                        planes[age if stone == color else HISTORY + age, row, col] = 1.0
+                if not eye(board, point, color):
+                    batch.legal[number, (point // width - 1) * cols + point % width - 1] = True
+            batch.legal[number, -1] = True
+        describe(batch.planes[number], history, board)
         for _ in range(depth):
             forget(history)
 

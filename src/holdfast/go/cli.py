@@ -18,6 +18,7 @@ _Player = Annotated[str, option(metavar="PLAYER")]
 @app.command
 def gtp(
     *,
+    net: Annotated[Path | None, option(metavar="FILE")] = None,
     visits: Annotated[int | None, option(at_least=1, metavar="N")] = None,
     time: Annotated[float | None, option("--time", at_least=0, metavar="SECONDS")] = None,
     size: _Size = "19x19",
@@ -28,6 +29,7 @@ def gtp(
     """Play as an engine of the Go Text Protocol on standard input and output.
 
     Args:
+        net: Network of `holdfast go train` (default: search by playouts).
         visits: Simulations per move (default: 5,000 where no time is set).
         time: Seconds per move; time settings of the controller are kept, too.
         size: Board before the controller sets one.
@@ -38,7 +40,9 @@ def gtp(
     from holdfast.go.gtp import Engine, protocol_stream, serve
     from holdfast.go.rules import Game, read_size
 
-    engine = Engine(Game(*read_size(size), rules, komi), visits, time, seed)
+    engine = Engine(
+        Game(*read_size(size), rules, komi), visits, time, seed, str(net) if net else None
+    )
     with protocol_stream() as target:
         serve(engine, sys.stdin, target)
 
@@ -58,7 +62,8 @@ def match(
     """Play games between two players; say which is stronger, by how much Elo, and what it cost.
 
     Args:
-        a: First player: visits:N (playout search), or the command line of a GTP engine.
+        a: First player: visits:N (playout search), FILE.safetensors:N (a network), or the command line of a
+            GTP engine.
         b: Second player.
         games: Number of games; the players have black in turn.
         size: Board.
@@ -70,6 +75,26 @@ def match(
     from holdfast.go.rules import read_size
 
     return compute(a, b, games, size=read_size(size), komi=komi, rules=rules, seed=seed)
+
+
+@app.command
+def train(
+    config: Annotated[Path, option(metavar="CONFIG")],
+    /,
+    *,
+    output: Annotated[Path, option("-o", "--output", metavar="DIR")],
+    ray: Annotated[str | None, option(metavar="ADDRESS")] = None,
+) -> Answer:
+    """Train a network by self-play, and account for what its strength cost; rerun to resume.
+
+    Args:
+        config: Configuration (TOML).
+        output: Folder of the run: the last network, the state, the samples of the games.
+        ray: Address of a Ray cluster that plays the games; it shares the folder.
+    """
+    from holdfast.go.training import train as compute
+
+    return compute(config, output, ray)
 
 
 @app.command

@@ -18,10 +18,11 @@ from holdfast import __version__
 from holdfast.errors import InputError
 from holdfast.go._kernels import BLACK
 from holdfast.go.clock import Clock
+from holdfast.go.puct import make_search
 from holdfast.go.records import read_sgf
 from holdfast.go.referee import settle
 from holdfast.go.rules import COLORS, LETTERS, MOST_ROWS, Game, IllegalMove, result_text
-from holdfast.go.search import Choice, PlayoutSearch
+from holdfast.go.search import Choice
 
 DEFAULT_VISITS = 5000
 """Simulations per move where neither visits nor time are limited."""
@@ -44,12 +45,14 @@ class Engine:
     seconds: float | None = None
     """Seconds per move."""
     seed: int = 1
+    net: str | None = None
+    """File of a network; None: playouts."""
     clock: Clock = field(default_factory=Clock)
     running: bool = True
     """Until `quit`."""
 
     def __post_init__(self) -> None:
-        self.search = PlayoutSearch(self.seed)
+        self.search = make_search(self.net, self.seed)
         names = [name for name in dir(self) if name.startswith("do_")]
         self._commands: dict[str, Callable[[list[str]], str]] = {
             name[3:].replace("kgs_", "kgs-"): getattr(self, name) for name in names

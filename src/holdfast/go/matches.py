@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -16,44 +15,28 @@ from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, 
 from holdfast.errors import InputError
 from holdfast.go.controller import EngineFailure, GtpProcess
 from holdfast.go.elo import Interval, elo_difference, interval_text
+from holdfast.go.puct import make_search
 from holdfast.go.referee import settle
-from holdfast.go.rules import Game, result_text
-from holdfast.go.search import PlayoutSearch
+from holdfast.go.rules import Game, Rules, result_text
 from holdfast.numbers import counted, duration
 
 _MOVES_PER_POINT = 4
 """A game with more moves than this is ended and scored."""
-
-
-class Player(Protocol):
-    """Who plays games."""
-
-    core_s: float
-    """CPU seconds so far."""
-
-    def start(self, game: Game) -> None:
-        """A new game begins; the board is empty."""
-
-    def tell(self, game: Game) -> None:
-        """The opponent played the last move of the game."""
-
-    def move(self, game: Game) -> str:
-        """The vertex that it plays, ``pass`` or ``resign``."""
-
-    def close(self) -> None:
-        """No more games."""
+NET_VISITS = "200"
+"""Simulations per move of a network without their number."""
 
 
 class SearchPlayer:
-    """Playout search with a number of simulations per move."""
+    """Search with a number of simulations per move: of a network, or by playouts."""
 
-    def __init__(self, visits: int, seed: int) -> None:
-        self.visits, self.seed, self.core_s = visits, seed, 0.0
+    def __init__(self, visits: int, seed: int, net: str | None = None) -> None:
+        self.visits, self.seed, self.net, self.core_s = visits, seed, net, 0.0
+        self.search = make_search(net, seed, nodes=2)  # a file that is no network fails here
 
     def start(self, game: Game) -> None:
         """Another game has other random numbers."""
         self.seed += 1
-        self.search = PlayoutSearch(self.seed, nodes=max(20_000, 40 * self.visits))
+        self.search = make_search(self.net, self.seed, nodes=max(20_000, 40 * self.visits))
 
     def tell(self, game: Game) -> None:
         """Nothing: the game has the move."""
@@ -104,19 +87,24 @@ class GtpPlayer:
             self.engine = None
 
 
+Player = SearchPlayer | GtpPlayer
+"""Who plays games; `core_s` is the CPU seconds so far."""
+
+
 def make_player(text: str, seed: int) -> Player:
-    """A player of ``visits:N`` or of a GTP command line."""
-    if found := re.fullmatch(r"visits:(.*)", text):
-        if not re.fullmatch(r"[1-9]\d{0,8}", found[1], re.ASCII):
-            raise InputError(
-                "invalid player",
-                code="invalid-value",
-                place="player",
-                found=text,
-                expected="visits:N with a number of simulations per move, such as visits:1000",
-            )
-        return SearchPlayer(int(found[1]), seed)
-    return GtpPlayer(text)
+    """A player of ``visits:N``, of a network ``FILE.safetensors:N``, or of a GTP command line."""
+    if not (found := re.fullmatch(r"(?:visits|(.*\.safetensors))(?::(.*))?", text)):
+        return GtpPlayer(text)
+    visits = found[2] or (NET_VISITS if found[1] else "")
+    if not re.fullmatch(r"[1-9]\d{0,8}", visits, re.ASCII):
+        raise InputError(
+            "invalid player",
+            code="invalid-value",
+            place="player",
+            found=text,
+            expected="visits:N or FILE.safetensors:N with a number of simulations per move",
+        )
+    return SearchPlayer(int(visits), seed, found[1])
 
 
 @dataclass(frozen=True)
@@ -248,18 +236,19 @@ def match(
     *,
     size: tuple[int, int] = (9, 9),
     komi: float = 7.5,
-    rules: str = "chinese",
+    rules: str | Rules = "chinese",
     seed: int = 1,
 ) -> Match:
     """Play games between two players, who have black in turn.
 
     Args:
-        a: ``visits:N``, playout search with N simulations per move, or the command line of a GTP engine.
+        a: ``visits:N``, playout search with N simulations per move; ``FILE.safetensors:N``, search with a
+            network; or the command line of a GTP engine.
         b: the same, of the second player.
         games: how many, identical ones among them.
         size: rows and columns.
         komi: points for white.
-        rules: name in `RULES`; an illegal move loses the game.
+        rules: name in `RULES`, or rules; an illegal move loses the game.
         seed: of the searches.
 
     Raises:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,16 @@ from holdfast.go import _puct
 from holdfast.go._puct import COLUMNS, PLANES, PRIOR, Batch
 from holdfast.go._search import FIRST, VISITS, WINS
 from holdfast.go.rules import Game
-from holdfast.go.search import DEPTH, Choice, TreeOfGame, children, choice_of, make_position
+from holdfast.go.search import (
+    DEPTH,
+    NODES,
+    Choice,
+    PlayoutSearch,
+    TreeOfGame,
+    children,
+    choice_of,
+    make_position,
+)
 
 Floats = NDArray[np.float32]
 Evaluator = Callable[[Floats], tuple[Floats, Floats]]
@@ -53,30 +63,44 @@ class PuctSearch:
     noise: float = 0.0
     """Share of Dirichlet noise in the priors of the root, for self-play."""
     seed: int = 1
-    nodes: int = 200_000
+    nodes: int = NODES
     """Room of the tree; a full tree grows no deeper."""
-    _tree: TreeOfGame = field(init=False, repr=False)
+    tree: TreeOfGame = field(init=False, repr=False)
+    """The tree of the last search."""
 
     def __post_init__(self) -> None:
-        self._tree = TreeOfGame(COLUMNS, self.nodes)
+        self.tree = TreeOfGame(COLUMNS, self.nodes)
         self._random = np.random.default_rng(self.seed)
 
-    @property
-    def tree(self) -> TreeOfGame:
-        """The tree of the last search."""
-        return self._tree
-
-    def choose(self, game: Game, visits: int) -> Choice:
+    def choose(self, game: Game, visits: int | None = None, seconds: float | None = None) -> Choice:
         """Add simulations to the tree of a position.
 
         Args:
             game: not changed but for the room of its history.
-            visits: number of simulations.
+            visits: number of simulations; None: no limit.
+            seconds: wall time; None: no limit.
 
         Raises:
             ValueError: if the evaluator gives numbers that are not finite, or of another shape.
         """
-        tree, position = self._tree.follow(game), make_position(game)
+        steps = self.steps(game, visits, seconds)
+        planes = next(steps)
+        while True:
+            try:
+                planes = steps.send(self.evaluate(planes))
+            except StopIteration as end:
+                choice: Choice = end.value
+                return choice
+
+    def steps(
+        self, game: Game, visits: int | None = None, seconds: float | None = None
+    ) -> Generator[Floats, tuple[Floats, Floats], Choice]:
+        """The search of `choose`, which yields planes and is sent what an evaluator says of them.
+
+        Many games share one batch of an evaluator so.
+        """
+        begin, longest = time.monotonic(), 0.0
+        tree, position = self.tree.follow(game), make_position(game)
         points = game.rows * game.cols
         batch = Batch(
             planes=np.empty((self.batch, PLANES, game.rows, game.cols), np.float32),
@@ -84,43 +108,58 @@ class PuctSearch:
             values=np.zeros(self.batch, np.float32),
             paths=np.empty((self.batch, DEPTH), np.int64),
         )
-        left, fresh = visits, True
+        left, noisy = visits if visits is not None else 1 << 62, not self.noise
         while left > 0:
             # The first simulation of a new tree finds the root's moves, alone.
             size = min(self.batch, left) if tree.links[0, FIRST] else 1
-            if fresh and tree.links[0, FIRST]:
-                fresh = False
+            if not noisy and tree.links[0, FIRST]:
+                noisy = True
                 self._add_noise(children(tree, 0))
+            last = time.monotonic()
             _puct.select(tree, position, batch, size, self.c, self.virtual_loss)
-            policy = self._evaluated(batch, size)
+            choices = (8 if game.rows == game.cols else 4) if self.symmetries else 1
+            symmetry = int(self._random.integers(choices))
+            shown = np.ascontiguousarray(oriented(batch.planes[:size], symmetry))
+            policy = _checked(batch, shown, symmetry, (yield shown))
             _puct.expand(tree, batch, policy, size, game.cols, self.virtual_loss)
             left -= size
+            longest = max(longest, time.monotonic() - last)
+            if seconds is not None and time.monotonic() + longest - begin >= seconds:
+                break
         # Equal visits: the better value.
         values = tree.values
         order = values[:, VISITS] + values[:, WINS] / (values[:, VISITS] + 1.0) / 2.0
         return choice_of(tree, order.astype(np.float32))
 
-    def _evaluated(self, batch: Batch, size: int) -> Floats:
-        """The policy [size, points + 1]; writes the values of games that are not over."""
-        rows, cols = batch.planes.shape[2:]
-        choices = (8 if rows == cols else 4) if self.symmetries else 1
-        symmetry = int(self._random.integers(choices))
-        shown = np.ascontiguousarray(oriented(batch.planes[:size], symmetry))
-        policy, values = self.evaluate(shown)
-        policy, values = np.asarray(policy, np.float32), np.asarray(values, np.float32)
-        if policy.shape != (size, rows * cols + 1) or values.shape != (size,):
-            raise ValueError(f"evaluator: shapes {policy.shape} and {values.shape}")
-        if not (np.isfinite(policy).all() and np.isfinite(values).all() and (policy >= 0).all()):
-            raise ValueError("evaluator: values that are not finite, or a negative policy")
-        running = batch.legal[:size, -1]
-        batch.values[:size][running] = np.clip(values[running], 0.0, 1.0)
-        board = policy[:, :-1].reshape(-1, *shown.shape[2:])
-        back = restored(board, symmetry).reshape(size, -1)
-        return np.concatenate([back, policy[:, -1:]], axis=1)
-
     def _add_noise(self, below: NDArray[np.int64]) -> None:
         """Mix the priors of the root's moves with noise of concentration 10 / moves."""
-        if self.noise:
-            values = self._tree.tree.values
-            drawn = self._random.dirichlet(np.full(len(below), 10.0 / len(below)))
-            values[below, PRIOR] = (1 - self.noise) * values[below, PRIOR] + self.noise * drawn
+        values = self.tree.tree.values
+        drawn = self._random.dirichlet(np.full(len(below), 10.0 / len(below)))
+        values[below, PRIOR] = (1 - self.noise) * values[below, PRIOR] + self.noise * drawn
+
+
+def _checked(batch: Batch, shown: Floats, symmetry: int, found: tuple[Floats, Floats]) -> Floats:
+    """The policy [size, points + 1]; writes the values of games that are not over."""
+    size, _, rows, cols = shown.shape
+    policy, values = (np.asarray(part, np.float32) for part in found)
+    if policy.shape != (size, rows * cols + 1) or values.shape != (size,):
+        raise ValueError(f"evaluator: shapes {policy.shape} and {values.shape}")
+    if not (np.isfinite(policy).all() and np.isfinite(values).all() and (policy >= 0).all()):
+        raise ValueError("evaluator: values that are not finite, or a negative policy")
+    running = batch.legal[:size, -1]
+    batch.values[:size][running] = np.clip(values[running], 0.0, 1.0)
+    back = restored(policy[:, :-1].reshape(-1, rows, cols), symmetry).reshape(size, -1)
+    return np.concatenate([back, policy[:, -1:]], axis=1)
+
+
+def make_search(net: str | None, seed: int, nodes: int = NODES) -> PlayoutSearch | PuctSearch:
+    """The search of a network's file, or by playouts without one.
+
+    Raises:
+        InputError: if the file is not a network.
+    """
+    if net is None:
+        return PlayoutSearch(seed, nodes)
+    from holdfast.go.net import evaluator, load_net
+
+    return PuctSearch(evaluator(load_net(net)), seed=seed, nodes=nodes)

@@ -9,7 +9,8 @@ game.score()
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -241,6 +242,16 @@ class Game:
         )
         self.moves.append((color, cell))
 
+    @contextmanager
+    def trial(self, cell: int) -> Iterator[None]:
+        """Play a legal move, and take it back when the block ends."""
+        before = self.board.copy()
+        self._put(cell, self.turn)
+        yield
+        self.moves.pop()
+        kernels.forget(self.history)
+        self.board[:] = before
+
     def reserve(self, more: int) -> None:
         """Make room for positions that follow."""
         old, count = self.history, int(self.history.count[0])
@@ -306,18 +317,20 @@ def perft(rows: int, cols: int, depth: int, rules: str | Rules = "tromp-taylor")
     Two passes end the game; games that end earlier do not count.
     """
     game = Game(rows, cols, rules)
-    game.reserve(depth + 1)
-    return int(
-        kernels.perft(
-            game.board,
-            game.history,
-            game.zobrist,
-            depth,
-            game.superko,
-            game.situational,
-            game.suicide,
-        )
-    )
+
+    def count(depth: int) -> int:
+        if depth == 0 or game.over:
+            return int(depth == 0)
+        moves = [PASS, *game.legal()]
+        if depth == 1:
+            return len(moves)
+        total = 0
+        for cell in moves:
+            with game.trial(cell):
+                total += count(depth - 1)
+        return total
+
+    return count(depth)
 
 
 def result_text(score: float) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from holdfast.lines import Block, Reject, Tail, reject
 from holdfast.runs.recording.events import Process
-from holdfast.runs.recording.lines import decode, decode_later, process_of
+from holdfast.runs.recording.lines import decode, process_of
 from holdfast.runs.recording.reading import RANK_FILES, run_folder
 
 Happening = tuple[Process, dict[str, Any]]
@@ -90,9 +92,10 @@ class _RankTail:
             try:
                 if self._process is None:
                     self._process = process_of(line, self._path)
-                    event = decode(line)
+                    event: dict[str, Any] = {"event": "start", "t": 0.0}
                 else:
-                    event = decode_later(line)
+                    fields = asdict(decode(line)).items()
+                    event = {name: value for name, value in fields if value is not None}
             except ValueError as error:
                 reason = str(error)
                 if self._process is None:

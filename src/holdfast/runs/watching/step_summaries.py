@@ -86,21 +86,6 @@ class StepSummaries:
 
 
 def _summed_up(said: list[RankStep]) -> StepSummary:
-    if len(said) == 1:
-        (one,) = said
-        return StepSummary(
-            one.step,
-            1,
-            one.own_s,
-            one.period_s,
-            one.data_wait_s,
-            one.tokens,
-            one.samples,
-            one.loss,
-            one.grad_norm,
-            _not_finite(said),
-            {one.rank: one.work_s},
-        )
     periods = [one.period_s for one in said if one.period_s is not None]
     return StepSummary(
         said[0].step,
