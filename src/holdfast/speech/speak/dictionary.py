@@ -32,7 +32,7 @@ class Dictionary:
             a word are ``word(2)``, ``word(3)``. Compressed or plain.
 
     Raises:
-        InputError: ``unreadable``, ``unreadable``, ``damaged``, ``invalid-encoding``; ``empty-input``.
+        InputError: ``unreadable``, ``damaged``, ``invalid-encoding``; ``empty-input``.
     """
 
     def __init__(self, path: str | Path) -> None:
