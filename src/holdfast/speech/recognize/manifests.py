@@ -64,10 +64,8 @@ def read_manifest(path: str | Path) -> tuple[list[Utterance], list[Excluded]]:
     path = Path(path)
     lines, read = path, _json_line
     if path.is_dir():
-        lines, read = (
-            path / "text",
-            partial(_kaldi, *(_kaldi_table(path / name) for name in _KALDI)),
-        )
+        tables = [_kaldi_table(path / name) for name in _KALDI]
+        lines, read = path / "text", partial(_kaldi, tables)
     found, excluded = [], []
     for number, line in _lines(lines):
         try:
@@ -289,10 +287,9 @@ def _json_line(line: str) -> Iterable[Mapping[str, Any]]:
     ]
 
 
-def _kaldi(
-    audio: Mapping[str, str], speakers: Mapping[str, str], segments: Mapping[str, str], line: str
-) -> Iterable[Mapping[str, Any]]:
+def _kaldi(tables: Sequence[Mapping[str, str]], line: str) -> Iterable[Mapping[str, Any]]:
     """A line of ``text``."""
+    audio, speakers, segments = tables
     name, _, text = line.partition(" ")
     row: dict[str, Any] = {"id": name, "text": text, "speaker": speakers.get(name)}
     recording = name
