@@ -65,7 +65,7 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 bench: $(VENV)/.peers .jpeg ## side-by-side benchmarks; rewrites docs/benchmarks.md
 	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints \
 	  automata_compose automata_batches query_compile query_search query_truth records_read records_training croissant_load \
-	  carbon_plan profile_ops profile_numerics; do \
+	  carbon_plan profile_ops profile_numerics go_playouts; do \
 	  $(BIN)/python benchmarks/$$name.py; done
 	$(BIN)/python benchmarks/render.py
 

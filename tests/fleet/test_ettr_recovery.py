@@ -225,3 +225,11 @@ def test_no_simulation_of_another_model() -> None:
     with pytest.raises(InputError) as caught:
         monte_carlo_ettr(SETTINGS[0])
     assert caught.value.code == "unsupported"
+
+
+@pytest.mark.parametrize("share", ["--overhead", "--state-lost"])
+def test_what_copies_cost_is_refused_without_copies(share: str) -> None:
+    job = ["--nodes", "2000", "--rate", "6.5e-3", "--checkpoint", "60m", share, "0.1"]
+    error = invoke("ettr", *job).exception
+    assert error is not None
+    assert error.code == "missing-key"

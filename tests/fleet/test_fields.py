@@ -137,6 +137,12 @@ def test_states(text: str, state: str | None) -> None:
         ("gres/gpu=-8", -1),
         ("gres/gpu:a100=x,gres/gpu=8", -1),
         ("cpu=1,mem=64G,node=1", 0),
+        # Slices (MIG), in Slurm's TRES and Gres, beside whole GPUs and as a whole one.
+        ("cpu=2,gres/gpu:1g.10gb=1,gres/gpu=1", 0),
+        ("gpu:nvidia_h100_80gb_hbm3_1g.10gb:56(S:0-1)", 0),
+        ("gres/gpu=6,gres/gpu:a100_2g.10gb=4,gres/gpu:a100=2", 2),
+        ("gpu:a100:4,gpu:3g.20gb:8", 4),
+        ("gres/gpu:7g.80gb=1,gres/gpu=1", 1),
         ("", None),
         ("(null)", None),
     ],

@@ -159,3 +159,11 @@ def test_sinfo_as_it_prints_by_default(tmp_path: Path) -> None:
     assert log.rows(f"SELECT gpus, cpus, state, reason FROM {log.table('nodes')} ORDER BY node")[
         0
     ] == {"gpus": 8, "cpus": 96, "state": "DOWN", "reason": "NHC: GPU 3 is lost"}
+
+
+def test_slices_are_no_gpus(tmp_path: Path) -> None:
+    """Whatever CfgTRES sums of them."""
+    node = "NodeName={} CPUTot=96\n   Gres={}\n   State=IDLE CfgTRES=cpu=96,gres/gpu={}\n\n"
+    path = tmp_path / "nodes.txt"
+    path.write_text(node.format("n1", "gpu:1g.10gb:56", 56) + node.format("n2", "gpu:h100:8", 8))
+    assert rows(read(SCONTROL, path)["nodes"], "node", "gpus") == [("n1", 0), ("n2", 8)]

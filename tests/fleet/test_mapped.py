@@ -215,3 +215,39 @@ def test_no_map(tmp_path: Path) -> None:
     path.write_text("a;b\n")
     with pytest.raises(InputError, match="--map"):
         read(MAPPED, path)
+
+
+@pytest.mark.parametrize(
+    ("job", "gpus", "reason"),
+    [
+        ("7.0", "16.0", None),
+        ("7", " 16 ", None),
+        ("7", "16.", None),
+        ("7.0", "gres/gpu=16", None),
+        ("7", "16.5", "no gpus that can be read"),
+        ("7", "2 x 8", "no gpus that can be read"),
+        ("7", "1e1", "no gpus that can be read"),
+    ],
+)
+def test_whole_numbers_in_other_clothes(
+    job: str, gpus: str, reason: str | None, tmp_path: Path
+) -> None:
+    """As pandas writes an integer column as soon as one row has none."""
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "Job;Status;Queued;Started;Ended;Hosts;GPUs;Limit\n"
+        f"{job};COMPLETED;01.07.2026 11:00;01.07.2026 12:00;01.07.2026 12:30;n[1-2];{gpus};\n"
+        ";COMPLETED;01.07.2026 11:00;01.07.2026 12:00;01.07.2026 12:30;n[1-2];;\n"
+    )
+    tables = read(MAPPED, path, options(tmp_path, MAP))
+    found = rows(tables["attempts"], "job_id", "job_id_raw", "gpus")
+    assert found == ([] if reason else [("7", 7, 16)])
+    assert [each for _, each in rejected(tables)][:1] == [reason or "no job_id that can be read"]
+
+
+def test_ids_of_steps_stay(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    line = "COMPLETED;01.07.2026 11:00;01.07.2026 12:00;01.07.2026 12:30;n[1-2];8;\n"
+    path.write_text(f"Job;Status;Queued;Started;Ended;Hosts;GPUs;Limit\n7.0;{line}7.1;{line}")
+    tables = read(MAPPED, path, options(tmp_path, MAP))
+    assert rows(tables["attempts"], "job_id") == [("7.0",), ("7.1",)]

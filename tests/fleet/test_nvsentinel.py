@@ -135,6 +135,17 @@ def test_conditions_of_nodes(tmp_path: Path) -> None:
     # `kubectl get nodes -w -o json` repeats a node at each heartbeat.
     watched = write(tmp_path / "watch.jsonl", *(listing["items"] * 3))
     assert read(KUBERNETES, watched)["health"].equals(tables["health"])
+    # So does one that prints each over many lines, or as a change, and a list that is kept every hour.
+    changes = [{"type": "MODIFIED", "object": each} for each in listing["items"]]
+    for name, kept in {
+        "watch": listing["items"],
+        "changes": changes,
+        "hourly": [listing] * 3,
+        "both": [listing, *listing["items"]],
+    }.items():
+        long = tmp_path / f"{name}.json"
+        long.write_text("\n".join(json.dumps(each, indent=4) for each in kept))
+        assert read(KUBERNETES, long)["health"].equals(tables["health"])
     result = fleet.ingest([path], tmp_path / "store")
     assert (result.nodes, result.health_events, result.inferred) == (4, 5, [])
 

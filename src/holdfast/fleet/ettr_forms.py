@@ -111,6 +111,13 @@ class EttrParameters:
                 require_number(name, value, positive=name != "recovery_s")
         for name in ("rate_per_node_day", "init_s", "write_s", "queue_s", "overhead", "state_lost"):
             require_number(name, getattr(self, name), positive=False)
+        if self.recovery_s is None and (self.overhead or self.state_lost):
+            raise InputError(
+                "overhead and state_lost are those of copies that peers hold",
+                code="missing-key",
+                found=f"overhead {self.overhead:g}, state_lost {self.state_lost:g}, no recovery_s",
+                expected="the recovery time from these copies, for example --recovery 3m",
+            )
         if self.state_lost > 1:
             raise InputError(
                 "invalid state_lost",
@@ -142,6 +149,8 @@ class EttrParameters:
             queue_s=start * progress,
             productive_s=None if self.productive_s is None else self.productive_s * longer,
             recovery_s=None,
+            overhead=0.0,
+            state_lost=0.0,
         )
         return alone, progress / longer
 

@@ -128,7 +128,7 @@ def solve(
         write_s=write_s,
         queue_s=queue_s,
         productive_s=productive_s,
-        recovery_s=recovery_s,
+        recovery_s=0.0 if name == "recovery_s" else recovery_s,
         overhead=overhead,
         state_lost=state_lost,
     )

@@ -46,6 +46,7 @@ _DURATION = re.compile(
     r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)??(?:(?P<b>\d+):)?(?P<c>\d+)(?:\.(?P<fraction>\d+))?$"
 )
 _OF_GPUS = re.compile(r"(?:gres[/:])?gpu[:=]")
+_SLICE = re.compile(r"[1-6]g\.\d+gb")  # 7g is the whole GPU
 _GRES_GPU = re.compile(
     r"^(?:gres[/:])?gpu(?::(?P<type>[^:=(]+?))?(?:[:=](?P<count>\d+))?(?:\(.*\))?$"
 )
@@ -172,14 +173,15 @@ def duration_s(text: str) -> int | None:
 
 
 def parse_integer(values: Column) -> pa.Array:
-    """Whole numbers (int64); null for everything else."""
+    """Whole numbers (int64), also as pandas writes them into a column with gaps (``64.0``); else null."""
     array = flat(values)
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64())
     try:
         return pc.if_else(pc.equal(array, ""), None, array).cast(pa.int64())
     except pa.ArrowInvalid:
-        return matching(pc.ascii_trim_whitespace(array), r"^-?\d{1,18}$").cast(pa.int64())
+        trimmed = pc.replace_substring_regex(pc.ascii_trim_whitespace(array), r"\.0*$", "")
+        return matching(trimmed, r"^-?\d{1,18}$").cast(pa.int64())
 
 
 # --- States, exit codes, GPUs --------------------------------------------------------------------
@@ -230,13 +232,13 @@ def gpus_of(text: str) -> int | None:
     """GPUs in one TRES or GRES field.
 
     Slurm lists the total and each type beside it (``gres/gpu=8,gres/gpu:a100=8``): the total counts
-    once, and the types are added up only where no total stands. A count that is no whole number gives -1,
-    which `clean` rejects: the row is damaged.
+    once, and the types are added up only where no total stands. Slices of a GPU (MIG) are no GPUs. A count
+    that is no whole number gives -1, which `clean` rejects: the row is damaged.
     """
     if text in BLANKS:
         return None
     total = None
-    typed = 0
+    typed = slices = 0
     for item in re.split(r",(?![^()]*\))", text):
         match = _GRES_GPU.match(item.strip())
         if match is None:
@@ -250,9 +252,11 @@ def gpus_of(text: str) -> int | None:
         amount = int(count) if count else 1
         if kind is None:
             total = (total or 0) + amount
+        elif _SLICE.search(kind):
+            slices += amount
         else:
             typed += amount
-    return typed if total is None else max(total, typed)
+    return typed if total is None else max(total - slices, typed)
 
 
 # --- Health events -------------------------------------------------------------------------------

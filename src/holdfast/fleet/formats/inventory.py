@@ -79,7 +79,8 @@ def _scontrol_gpus(pairs: Mapping[str, str]) -> int | None:
     """Gres is what the node has; CfgTRES lists GPUs only where accounting tracks them."""
     if "Gres" not in pairs and "CfgTRES" not in pairs:
         return None
-    return gpus_of(pairs.get("Gres", "")) or gpus_of(pairs.get("CfgTRES", "")) or 0
+    gpus = gpus_of(pairs.get("Gres", ""))
+    return (gpus_of(pairs.get("CfgTRES", "")) or 0) if gpus is None else gpus
 
 
 # --- sinfo ---------------------------------------------------------------------------------------

@@ -253,20 +253,26 @@ def _seconds(text: object) -> float | None:
 
 
 def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[Row, int, str]]:
-    """Every object with its line and text; all of one list stand on line 1."""
+    """Every object with its line and text; those of objects over several lines stand on line 1."""
     with open_source(path) as file:
         first = file.readline()
     try:
         json.loads(first)
-    except ValueError:  # an object over several lines: the output of `kubectl get -o json`
+    except ValueError:  # objects over several lines: the output of `kubectl get -o json`
         import ijson
 
+        several = {"use_float": True, "multiple_values": True}  # a watch, or lists one by one
         try:
             with open_source(path) as file:
-                for item in ijson.items(file, "items.item", use_float=True):
-                    yield item, 1, json.dumps(item)
+                kinds = set(ijson.items(file, "kind", **several))
+            # Of a list each item, so that a large one is never in memory.
+            are_lists = kinds and all(str(kind).endswith("List") for kind in kinds)
+            with open_source(path) as file:
+                for value in ijson.items(file, "items.item" if are_lists else "", **several):
+                    for item in _items(value):
+                        yield item, 1, json.dumps(item)
         except ijson.JSONError as error:
-            rejects.add(1, f"the list breaks off ({error})", "")
+            rejects.add(1, f"the JSON breaks off ({error})", "")
         return
     for texts, lines in filled_lines(path):
         yield from json_objects(texts, lines, rejects, _items)

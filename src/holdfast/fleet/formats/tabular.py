@@ -80,6 +80,7 @@ _REASONS = {
 }
 _TIMES = {"submit_s", "eligible_s", "start_s", "end_s", "time_s"}
 _DURATIONS = {"runtime_s", "time_limit_s", "grace_s"}
+_COUNTS = ("gpus", "node_count", "runtime_s")
 _NOT_OVER = pa.array(["RUNNING", "PENDING", "SUSPENDED"])
 _OUTAGE_STATES = ("FAILURE", "DOWN", "DRAIN", "FAIL", "MAINT")
 _FLAGS = r"[*~#$%@+^!\-]+$"  # what Slurm appends to a node's state: "*" = does not respond ...
@@ -456,6 +457,8 @@ def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.
         array = pc.utf8_trim_whitespace(said)
         if name == "cause":
             return pc.if_else(is_blank(array), None, array)
+        if name == "job_id":
+            return _ids(array)
         if name != "state":
             return array
         if layout.any_state:
@@ -471,8 +474,16 @@ def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.
     if name in _DURATIONS:
         numbers = pc.coalesce(numbers, parse_duration(said))
     elif name == "gpus":
-        numbers = pc.coalesce(numbers, parse_gpus(said).cast(pa.int64()))
+        listed = pc.if_else(pc.match_substring_regex(said, r"^\s*[\d.+-]"), None, said)
+        numbers = pc.coalesce(numbers, parse_gpus(listed).cast(pa.int64()))
     return numbers
+
+
+def _ids(jobs: pa.Array) -> pa.Array:
+    """Ids that pandas read as numbers with gaps lose their ``.0``; one ``.1`` among them is of a step."""
+    filled = jobs.filter(pc.invert(is_blank(jobs)))
+    are_numbers = pc.all(pc.match_substring_regex(filled, r"^\d+\.0$")).as_py()
+    return pc.replace_substring_regex(jobs, r"\.0$", "") if are_numbers else jobs
 
 
 def _names(text: str) -> list[str]:
@@ -500,6 +511,11 @@ def _reasons(ours: Mapping[str, pa.Array], theirs: Mapping[str, Column], table: 
         blank = is_blank(pc.utf8_trim_whitespace(texts(theirs["end_s"])))
         unread = pc.and_(pc.is_null(ours["end_s"]), pc.invert(blank))
         reasons = pc.coalesce(reasons, pc.if_else(unread, _REASONS["end_s"], None))
+    for field in [
+        field for field in _COUNTS if field in theirs
+    ]:  # else the row would count nothing
+        unread = pc.and_(pc.is_null(ours[field]), pc.invert(is_blank(texts(theirs[field]))))
+        reasons = pc.coalesce(reasons, pc.if_else(unread, f"no {field} that can be read", None))
     if "state" in ours and "state" in theirs:
         unknown = pc.is_null(ours["state"])
         said = pc.binary_join_element_wise(
