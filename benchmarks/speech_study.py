@@ -158,7 +158,7 @@ class Study:
         config, model = read_config(path, TrainConfig, "the configuration"), self.model(run.name)
         utterances, _ = read_manifest(Path(config.data.train))
         screening = screen(utterances, model)
-        trainer = CtcTrainer(config, model, screening.examples, [], path, "", Ranks())
+        trainer = CtcTrainer(config, model, screening.examples, [], path, Ranks())
         batches = trainer.batches(1)
         lengths = np.array([each.frames for each in screening.examples], dtype=float)
         lengths += trainer.pauses.sum(1) / config.features.hop

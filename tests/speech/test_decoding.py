@@ -386,3 +386,10 @@ def test_files_that_are_not_outputs(tmp_path: Path, content: dict[str, Any], cod
         decode(tmp_path / "x.npz", tmp_path / "labels.txt")
     assert caught.value.code == code
     assert caught.value.path == str(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("rules", [{"hotwords": ["ab"]}, {"lm": "words.arpa"}])
+def test_greedy_decoding_has_no_use_for_words(rules: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as raised:
+        Decoder(LABELS, beam=1, **rules)
+    assert (raised.value.code, raised.value.place) == ("conflict", "beam")

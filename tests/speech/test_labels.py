@@ -56,14 +56,14 @@ def test_the_blank_by_name_or_column(blank: str | int) -> None:
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        ("", "empty-input"),
+        ("", "conflict"),
         ("[]", "conflict"),
         ("[1, 2]", "unknown-format"),
         ('{"a": "b"}', "unknown-format"),
-        ('{"a": 0, "b": 2}', "invalid-value"),
+        ('{"a": 0, "b": 2}', "conflict"),
         ('{"a": 0', "unknown-format"),
-        ("a 0\nb 0\n<blk> 1\n", "invalid-value"),
-        ("a 0\nb 3\n<blk> 1\n", "invalid-value"),
+        ("a 0\nb 0\n<blk> 1\n", "conflict"),
+        ("a 0\nb 3\n<blk> 1\n", "conflict"),
         ("a\nb\n", "conflict"),
         ("<blank>\n<s>\n</s>\n", "no-data"),
         ("[" * 100_000, "unknown-format"),
@@ -73,6 +73,6 @@ def test_files_that_are_not_labels(content: str, code: str, tmp_path: Path) -> N
     path = tmp_path / "labels"
     path.write_text(content)
     with pytest.raises(InputError) as caught:
-        Labels.of(path, 3 if code != "conflict" else 5)
+        Labels.of(path, 5 if content == "a\nb\n" else 3)
     assert caught.value.code == code
     assert caught.value.path == str(path)

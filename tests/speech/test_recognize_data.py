@@ -64,6 +64,19 @@ def test_stereo_is_mixed_and_other_rates_are_resampled(tmp_path: Path) -> None:
     np.testing.assert_allclose(audio.samples[800:-800], expected[800:-800], atol=5e-3)
 
 
+@pytest.mark.parametrize("offset", [-0.3, 0.02, 0.2])
+def test_a_dc_offset_changes_nothing(tmp_path: Path, offset: float) -> None:
+    soundfile.write(tmp_path / "a.wav", SOUND + offset, 8000, "FLOAT")
+    audio = read_audio(tmp_path / "a.wav", 8000)
+    np.testing.assert_allclose(audio.samples, SOUND - SOUND.mean(), atol=1e-5)
+    assert len(audio.notes) == 1
+
+
+def test_an_inverted_channel_is_told(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.stack([SOUND, -SOUND], 1), 8000, "PCM_16")
+    assert len(read_audio(tmp_path / "a.wav", 8000).notes) == 2
+
+
 def test_a_format_that_cannot_be_wound_back(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", SOUND, 8000, "GSM610")
     found = read_audio(tmp_path / "a.wav", 8000).samples[:1600]

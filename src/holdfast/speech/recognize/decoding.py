@@ -91,6 +91,14 @@ class Decoder:
             if not fits:
                 found = str(getattr(self, name))
                 raise InputError(f"invalid {name}", code="out-of-range", place=name, found=found)
+        if self.beam == 1 and (self.lm is not None or self.hotwords):
+            raise InputError(
+                "a beam of 1 is greedy: no language model or hotword can change its text",
+                code="conflict",
+                place="beam",
+                found="1, and a language model or hotwords",
+                remedy="a wider beam, such as 100, or none of them",
+            )
 
     @cached_property
     def _prepared(self) -> dict[int, tuple[Labels, Model, list[str]]]:

@@ -90,10 +90,7 @@ class Decoded(Answer):
         """The best text of each utterance."""
         return [each.text for each in self.utterances]
 
-    @property
-    def title(self) -> str:
-        """Heading of the page."""
-        return "Decoded utterances"
+    title = "Decoded utterances"
 
     def to_dict(self) -> dict[str, Any]:
         """`utterances`: name, frames, hypotheses (text, score, log_prob, words)."""
@@ -158,12 +155,11 @@ def subtitles(found: Sequence[Word], form: Format, name: str) -> str:
     """
     if form == "ctm":
         name = name.replace(" ", "_")
-        rows = [
+        return "".join(
             f"{name} 1 {each.start_s:.2f} {each.end_s - each.start_s:.2f} {each.word} "
             f"{each.confidence:.4f}\n"
             for each in found
-        ]
-        return "".join(rows)
+        )
     cues: list[list[Word]] = []
     for each in found:
         full = cues and len(cues[-1]) == _CUE_WORDS

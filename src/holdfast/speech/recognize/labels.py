@@ -87,20 +87,23 @@ class Labels:
         if isinstance(source, (str, Path)):
             path = Path(source)
             source = read_names(path)
-        names = _by_column(source, path) if isinstance(source, Mapping) else tuple(source)
+        places: list[int] = []
+        if isinstance(source, Mapping):
+            source, places = sorted(source, key=source.__getitem__), sorted(source.values())
+        names = tuple(source)
         if (
             len(names) == columns - 1
             and (blank is None or blank == len(names))
             and not _usual_blank(names)
         ):
             blank, names = len(names), (*names, "<blank>")
-        if len(names) != columns:
+        if len(names) != columns or places != list(range(len(places))):
             raise InputError(
                 "the labels do not fit the outputs",
                 code="conflict",
                 path=path,
                 found=f"{len(names)} labels for {columns} outputs",
-                expected="one label per output; the blank may be missing if it is the last output",
+                expected="one label per output, columns from 0 on; the blank may be missing if it is last",
                 remedy="give the labels of this model, and arrays of [frames, labels]",
             )
         repeated = [name for name, times in Counter(names).items() if times > 1]
@@ -204,27 +207,12 @@ def read_names(path: Path) -> list[str] | dict[str, int]:
                 ) from error
     lines = [line.rstrip("\r") for line in text.split("\n")]
     lines = [line for line in lines if line]  # a label of one space is a line
-    if not lines:
-        raise InputError("the file has no labels", code="empty-input", path=path)
     numbered = [re.fullmatch(r"(.*)[ \t](\d+)", line) for line in lines]
-    if len(lines) == 1 or not all(numbered):
+    if len(lines) < 2 or not all(numbered):
         return lines
     # A line that is only an id names the space; #0, #1, ... are no outputs.
     pairs = [(match[1] or " ", int(match[2])) for match in numbered if match]
     return {name: column for name, column in pairs if not _DISAMBIGUATION.fullmatch(name)}
-
-
-def _by_column(ids: Mapping[str, int], path: Path | None) -> tuple[str, ...]:
-    """Labels in the order of their columns."""
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise InputError(
-            "the columns are not numbered from 0 on without gaps",
-            code="invalid-value",
-            path=path,
-            found=f"{len(ids)} labels, columns up to {max(ids.values())}",
-            expected="one label per column",
-        )
-    return tuple(sorted(ids, key=lambda name: ids[name]))
 
 
 # --- Alphabets of trained models ------------------------------------------------------------------

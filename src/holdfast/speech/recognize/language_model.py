@@ -25,6 +25,7 @@ from holdfast.speech.recognize import _tries as tries
 _SECTION = re.compile(rb"^[ \t]*\\(\d+)-grams:[ \t\r]*$", re.MULTILINE)
 _END = re.compile(rb"^[ \t]*\\end\\", re.MULTILINE)
 _COUNT = re.compile(rb"^[ \t]*ngram[ \t]+(\d+)[ \t]*=[ \t]*(\d+)", re.MULTILINE)
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _BINARY = b"mmap lm http://kheafield.com/code"
 
 Words = NDArray[np.int64]
@@ -170,26 +171,18 @@ def _section(data: bytes, order: int, count: int, path: Path) -> _Section:
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8", code="invalid-encoding", path=path, place=place) from error
     words = r"\s+".join([r"\S+"] * order)
-    fields = pc.extract_regex(lines, rf"^\s*(?P<p>\S+)\s+(?P<words>{words})(?:\s+(?P<b>\S+))?\s*$")
-    row = pc.index(fields.is_null(), True).as_py()
-    if len(lines) != count or row >= 0:
-        found = f"{len(lines)} lines; {str(lines[max(row, 0)])[:80]!r}"
-        expected = f"{count} lines of a number, {order} words and perhaps a number"
-        raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
-    expected = "log10 of a probability, and a finite back-off"
-    given = pc.struct_field(fields, "b")
-    numbers = pc.struct_field(fields, "p"), pc.if_else(pc.equal(given, ""), "0", given)
-    try:
-        log_prob, backoff = (pc.cast(each, pa.float64()).to_numpy() for each in numbers)
-    except pa.ArrowInvalid as error:
-        raise _damaged(path, place, str(error), expected) from error
-    wrong = ~(log_prob <= 1e-6) | ~np.isfinite(backoff)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        found = repr(str(lines[row])[:80])
-        raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
-    split = pc.list_flatten(pc.ascii_split_whitespace(pc.struct_field(fields, "words")))
+    line = rf"^\s*(?P<p>{_NUMBER}|-inf)\s+(?P<words>{words})(?:\s+(?P<b>{_NUMBER}))?\s*$"
+    p, spelled, b = pc.extract_regex(lines, line).flatten()  # null where a line is none of these
     # Old tools write -99 for a probability of zero; as KenLM does, it is taken as it is.
+    numbers = [pc.cast(each, pa.float64()) for each in (p, pc.if_else(pc.equal(b, ""), "0", b))]
+    log_prob, backoff = (each.to_numpy(zero_copy_only=False) for each in numbers)
+    wrong = ~(log_prob <= 1e-6)  # NaN among them
+    if len(lines) != count or wrong.any():
+        row = int(np.argmax(wrong))
+        found = f"{len(lines)} lines; {str(lines[row])[:80]!r}"
+        expected = f"{count} lines: log10 of a probability, {order} words and perhaps a back-off"
+        raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
+    split = pc.list_flatten(pc.ascii_split_whitespace(spelled))
     return _Section(order, split, log_prob, backoff)
 
 

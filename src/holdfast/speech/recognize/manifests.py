@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -24,6 +24,8 @@ from holdfast.speech.recognize.model import SpeechModel
 
 MOST_REJECTED = 0.1
 """Share of the entries of a manifest that may be unusable."""
+_KALDI = "wav.scp", "utt2spk", "segments"
+"""Tables of a Kaldi folder; the first must be there."""
 Excluded = dict[str, str]
 """``{"utterance", "code", "reason"}``: why an utterance, or a line, is not used."""
 
@@ -62,7 +64,8 @@ def read_manifest(path: str | Path) -> tuple[list[Utterance], list[Excluded]]:
     path = Path(path)
     lines, read = path, _json_line
     if path.is_dir():
-        lines, read = path / "text", partial(_kaldi, *_kaldi_tables(path))
+        tables = [_kaldi_table(path / name) for name in _KALDI]
+        lines, read = path / "text", partial(_kaldi, tables)
     found, excluded = [], []
     for number, line in _lines(lines):
         try:
@@ -143,28 +146,27 @@ def check_disjoint(
     Raises:
         InputError: ``overlap``.
     """
-    places = [{(each.path.resolve(), each.start_s) for each in part} for part in (train, test)]
-    speakers = [{each.speaker for each in part} for part in (train, test)]
-    shared = speakers[0] & speakers[1] - {""}
-    remedy = "remove them from one set"
-    if both := places[0] & places[1]:
-        raise _overlap("utterances", [f"{path}, {start:g} s" for path, start in both], remedy)
-    if shared and not shared_speakers:
-        remedy += ", or set data.shared_speakers to measure on known speakers"
-        raise _overlap("speakers", shared, remedy)
-    return not shared and "" not in speakers[0] | speakers[1]
-
-
-def _overlap(what: str, names: Iterable[str], remedy: str) -> InputError:
-    names = sorted(names)
-    return InputError(
-        f"{what} are in the training set and in the test set",
-        code="overlap",
-        place="data.test",
-        found=f"{len(names):,}: {', '.join(names[:3])}",
-        expected=f"different {what}",
-        remedy=remedy,
+    known, heard = (
+        {f"{each.path.resolve()}, {each.start_s:g} s" for each in part} for part in (train, test)
     )
+    _refuse_shared("utterances", known & heard)
+    known, heard = ({each.speaker for each in part} for part in (train, test))
+    shared = known & heard - {""}
+    if not shared_speakers:
+        _refuse_shared("speakers", shared)
+    return not shared and "" not in known | heard
+
+
+def _refuse_shared(what: str, names: Collection[str]) -> None:
+    if names:
+        raise InputError(
+            f"{what} are in the training set and in the test set",
+            code="overlap",
+            place="data.test",
+            found=f"{len(names):,}: {', '.join(sorted(names)[:3])}",
+            expected=f"different {what}",
+            remedy="remove them from one set; known speakers are measured with data.shared_speakers",
+        )
 
 
 # --- Training sets --------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def screen(utterances: Sequence[Utterance], model: SpeechModel) -> Screening:
             continue
         features = log_features(audio.samples, settings).double()
         target = model.alphabet.encode(each.text)
-        outputs = int(network.output_lengths(torch.tensor(len(features))))
+        outputs = -(-len(features) // network.stride)
         if frames_needed(target) > outputs:
             reason = f"{frames_needed(target)} outputs needed, {outputs} in {audio.seconds:.2f} s"
             result.excluded.append(excluded_row(each, "text-too-long", reason))
@@ -239,8 +241,8 @@ def refuse_same_sound(examples: Sequence[Example], test: Sequence[Utterance], ra
     """
     known = {each.fingerprint: each.utterance.id for each in examples}
     marks = ((each, fingerprint(audio.samples)) for each, audio in usable(test, rate, []))
-    if both := [f"{each.id} as {known[mark]}" for each, mark in marks if mark in known]:
-        raise _overlap("sounds", both, "remove them from one set")
+    both = [f"{each.id} as {known[mark]}" for each, mark in marks if mark in known]
+    _refuse_shared("sounds", both)
 
 
 def fingerprint(samples: Array) -> str:
@@ -276,29 +278,22 @@ def _json_line(line: str) -> Iterable[Mapping[str, Any]]:
         return [row]
     recording = row["recording"]
     (source,) = recording["sources"]
-    if recording.get("transforms"):
-        raise ValueError("its audio is transformed, expected that of a file")
-    if len(source.get("channels") or ()) > 1:
-        raise ValueError("one of several channels, expected a file for each")
-    if source["type"] != "file":
-        raise ValueError(f"audio from a {source['type']}, expected a file")
+    channels, transforms = source.get("channels") or (), recording.get("transforms")
+    if source["type"] != "file" or len(channels) > 1 or transforms:
+        raise ValueError(f"{source['type']}, {channels=}, {transforms=}; expected a file as it is")
     place = {"audio_filepath": source["source"]}
     return [
         {**each, **place, "offset": row["start"] + each["start"]} for each in row["supervisions"]
     ]
 
 
-def _kaldi(
-    audio: Mapping[str, str],
-    speakers: Mapping[str, str],
-    segments: Mapping[str, str] | None,
-    line: str,
-) -> Iterable[Mapping[str, Any]]:
+def _kaldi(tables: Sequence[Mapping[str, str]], line: str) -> Iterable[Mapping[str, Any]]:
     """A line of ``text``."""
+    audio, speakers, segments = tables
     name, _, text = line.partition(" ")
     row: dict[str, Any] = {"id": name, "text": text, "speaker": speakers.get(name)}
     recording = name
-    if segments is not None:
+    if segments:
         recording, start, end = segments[name].split()
         row |= {"offset": float(start), "duration": float(end) - float(start)}
     if audio[recording].endswith("|"):
@@ -306,16 +301,11 @@ def _kaldi(
     return [{**row, "audio_filepath": audio[recording]}]
 
 
-def _kaldi_tables(
-    folder: Path,
-) -> tuple[dict[str, str], dict[str, str], dict[str, str] | None]:
-    """Of wav.scp, utt2spk and segments: the first word of each line -> the rest."""
-    tables = []
-    for name in ("wav.scp", "utt2spk", "segments"):
-        there = name == "wav.scp" or (folder / name).exists()
-        pairs = (line.split(maxsplit=1) for _, line in _lines(folder / name)) if there else ()
-        tables.append({pair[0]: pair[-1] for pair in pairs})
-    return tables[0], tables[1], tables[2] or None
+def _kaldi_table(path: Path) -> dict[str, str]:
+    """The first word of each line -> the rest; nothing where there is no file."""
+    if not path.exists() and path.name != _KALDI[0]:
+        return {}
+    return {pair[0]: pair[-1] for _, line in _lines(path) if (pair := line.split(maxsplit=1))}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

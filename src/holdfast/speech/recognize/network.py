@@ -244,12 +244,6 @@ class Network(nn.Module):
         self.look_ahead: int | None = None if settings.bidirectional else ahead
         """Frames behind frame t * stride that output t depends on; None: all."""
 
-    def output_lengths(self, lengths: Tensor) -> Tensor:
-        """Outputs [B] of so many frames [B]."""
-        for layer in self.convolutions:
-            lengths = strided(lengths, layer.stride)
-        return lengths
-
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Compute a batch.
 
@@ -305,8 +299,8 @@ def valid(lengths: Tensor, steps: int) -> Tensor:
 
 
 def strided(lengths: Tensor, stride: int) -> Tensor:
-    """Outputs of a layer that keeps every stride-th step, the first among them."""
-    return torch.div(lengths - 1, stride, rounding_mode="floor") + 1
+    """Outputs of layers that keep every stride-th step, the first among them."""
+    return (lengths - 1) // stride + 1
 
 
 def padded(frames: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

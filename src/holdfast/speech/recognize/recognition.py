@@ -49,12 +49,12 @@ def recognize(
     decoder = recognizer.decoder(**settings)
     doubts = decoder.prepared(recognizer.alphabet.size)[2]
     names = [each.stem for each in paths]
-    if form is not None and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = [name for name in names if names.count(name) > 1]
+    if form is not None and twice:
         raise InputError(
             "two audio files of one name",
             code="duplicate",
-            found=twice,
+            found=twice[0],
             remedy="recognize them in two runs, with different output folders",
         )
     transcripts, written = [], {}

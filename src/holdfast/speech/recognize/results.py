@@ -37,10 +37,7 @@ class Score(Answer):
     unknown_characters: Mapping[str, int] = field(default_factory=dict)
     """Characters of the references that the model cannot write, with their counts."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Recognition errors"
+    title = "Recognition errors"
 
     def values(self) -> Sequence[Value]:
         """What two models are compared by."""
@@ -52,7 +49,7 @@ class Score(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Excluded audio, characters outside the alphabet."""
-        return [*_excluded(self.excluded), *_outside(self.unknown_characters)]
+        return _left_out(self.excluded, self.unknown_characters)
 
     def sections(self) -> Sequence[Section]:
         """Error rates."""
@@ -96,10 +93,7 @@ class TrainedModel(Answer):
     rank: int = 0
     """Of this process; rank 0 tested and wrote."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Trained recognizer"
+    title = "Trained recognizer"
 
     def values(self) -> Sequence[Value]:
         """What two runs are compared by."""
@@ -112,7 +106,7 @@ class TrainedModel(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Utterances left out; speakers that may be in both sets."""
-        found = [*_excluded(self.excluded), *_outside(self.unknown_characters)]
+        found = _left_out(self.excluded, self.unknown_characters)
         if self.test is not None:
             found += self.test.unknowns()
             if not self.new_speakers:
@@ -177,10 +171,7 @@ class Recognition(Answer):
         """1 if a file could not be recognized."""
         return int(any(each.problem for each in self.transcripts))
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Transcripts"
+    title = "Transcripts"
 
     def to_dict(self) -> list[dict[str, Any]]:
         """``[{"file", "text", "words"}]``.
@@ -215,17 +206,17 @@ class Recognition(Answer):
         return [texts_section(sentence, "file", done)]
 
 
-def _excluded(rows: Sequence[Excluded]) -> list[Unknown]:
-    if not rows:
-        return []
-    first = "; ".join(f"{row['utterance']} ({row['code']}: {row['reason']})" for row in rows[:3])
-    text = f"{counted(len(rows), 'utterance')} left out, first: {first}."
-    return [Unknown(text, "Correct them, or remove them from the manifest.")]
-
-
-def _outside(characters: Mapping[str, int]) -> list[Unknown]:
-    if not characters:
-        return []
-    listed = ", ".join(f"{name!r} ({count:,})" for name, count in characters.items())
-    text = f"Characters outside the alphabet: {listed}."
-    return [Unknown(text, "Add them to data.alphabet, or correct the texts.", doubt=True)]
+def _left_out(rows: Sequence[Excluded], characters: Mapping[str, int]) -> list[Unknown]:
+    """Utterances that are not used, and characters outside the alphabet."""
+    found = []
+    if rows:
+        first = "; ".join(
+            f"{each['utterance']} ({each['code']}: {each['reason']})" for each in rows[:3]
+        )
+        text = f"{counted(len(rows), 'utterance')} left out, first: {first}."
+        found.append(Unknown(text, "Correct them, or remove them from the manifest."))
+    if characters:
+        listed = ", ".join(f"{name!r} ({count:,})" for name, count in characters.items())
+        text = f"Characters outside the alphabet: {listed}."
+        found.append(Unknown(text, "Add them to data.alphabet, or correct the texts.", doubt=True))
+    return found

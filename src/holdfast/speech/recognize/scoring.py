@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from holdfast.speech.recognize.decoding import Decoder
 from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.labels import clean_text
@@ -28,14 +30,15 @@ _BATCH = 16
 
 def edit_distance(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> int:
     """Fewest substitutions, deletions and insertions that turn one sequence into the other."""
-    row = list(range(len(hypothesis) + 1))
-    for i, expected in enumerate(reference, 1):
-        diagonal, row[0] = row[0], i
-        for j, found in enumerate(hypothesis, 1):
-            change = diagonal + (expected != found)
-            diagonal = row[j]
-            row[j] = min(change, row[j] + 1, row[j - 1] + 1)
-    return row[-1]
+    numbers = {item: k for k, item in enumerate({*reference, *hypothesis})}
+    found = np.array([numbers[item] for item in hypothesis], int)
+    places = np.arange(len(found) + 1)
+    row = places
+    for item in reference:
+        change = row[:-1] + (found != numbers[item])
+        best = np.append(row[0] + 1, np.minimum(change, row[1:] + 1))
+        row = np.minimum.accumulate(best - places) + places  # insertions behind the best place
+    return int(row[-1])
 
 
 def error_rates(

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from fractions import Fraction
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -150,14 +150,13 @@ class Service:
                 rate = round(float(config.pop("sample_rate", rate)))
                 words = bool(config.pop("words", words))
                 # The filter that resamples has a length of this ratio's terms.
-                ratio = Fraction(rate, self.model.features.rate)
-                steep = max(ratio.numerator, ratio.denominator) > LARGEST_RATIO
+                own = self.model.features.rate
+                steep = max(rate, own) > LARGEST_RATIO * gcd(rate, own)
                 if config or steep or not SLOWEST <= rate <= FASTEST:
                     raise ValueError(f"not supported: {config or rate}")
                 continue
-            if len(data) % 2:
-                raise ValueError("an odd number of bytes, expected 16-bit samples")
             end = "eof" in given or "reset" in given
+            # Refuses half a sample.
             samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
             stream = stream or self.stream(rate)
             segments = await self.advance(stream, samples, end)

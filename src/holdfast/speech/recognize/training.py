@@ -129,8 +129,7 @@ def _train(
     noises = []
     if config.noise is not None and config.noise.files:
         noises = read_noise(folder / config.noise.files, config.features.rate)
-    plan = _plan(config, screening.examples, noises)
-    trainer = CtcTrainer(config, model, screening.examples, noises, output / STATE, plan, ranks)
+    trainer = CtcTrainer(config, model, screening.examples, noises, output / STATE, ranks)
     trainer.run()
     # 3. Write the model; the checkpoint stays, for more epochs.
     scored = None
@@ -163,7 +162,6 @@ class CtcTrainer(Trainer):
         examples: the training set.
         noises: recordings; none: white noise.
         path: file of the checkpoint.
-        plan: hash of all that determines the run.
         ranks: who shares each batch.
     """
 
@@ -176,9 +174,9 @@ class CtcTrainer(Trainer):
         examples: Sequence[Example],
         noises: Sequence[Array],
         path: Path,
-        plan: str,
         ranks: Ranks,
     ) -> None:
+        plan = _plan(config, examples, noises)
         super().__init__(model.network, config.training, examples, path, plan, ranks)
         self.config, self.model, self.noises = config, model, noises
         self.pauses: Array = np.zeros((len(examples), 2), int)
