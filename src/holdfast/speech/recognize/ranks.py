@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, distributed
-from torch.distributed.nn.functional import all_reduce
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,28 @@ def joined() -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def summed(x: Tensor) -> Tensor:
-    """The sum of a tensor over ranks; without other ranks the tensor itself.
+class _Summed(torch.autograd.Function):
+    """The sum over ranks; so is its gradient, since every rank's loss depends on it."""
 
-    Its gradient is summed too, since every rank's loss depends on the sum.
-    """
-    return all_reduce(x) if distributed.is_initialized() else x
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        total = gradient.clone()
+        distributed.all_reduce(total)
+        return total
+
+
+def summed(x: Tensor) -> Tensor:
+    """The sum of a tensor over ranks, with a gradient; without other ranks the tensor itself."""
+    if not distributed.is_initialized():
+        return x
+    total: Tensor = _Summed.apply(x)  # type: ignore[no-untyped-call]
+    return total
 
 
 def sum_gradients(parameters: Iterable[Tensor]) -> None:
