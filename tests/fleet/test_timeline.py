@@ -18,7 +18,7 @@ from test_attribution import infrastructure_by_loops
 
 from conftest import RandomFleet
 from holdfast.fleet import FleetLog
-from holdfast.fleet.timeline import bin_edges, checks_introduced, rate_over_time
+from holdfast.fleet.timeline import bin_edges, checks_introduced, failure_trend, rate_over_time
 
 
 def bins_of(log: FleetLog, min_gpus: int = 0) -> dict[tuple[float, float], float]:
@@ -79,6 +79,24 @@ def test_a_resized_job_counts_once(tmp_path: Path) -> None:
     ]
     log = Log(attempts).open(tmp_path)
     assert sum(bins_of(log).values()) == pytest.approx((2 * 600 + 3400) / 86_400)
+
+
+@pytest.mark.parametrize(("goes_on", "failures"), [(False, 1), (True, 2)])
+def test_a_failure_that_ends_the_log_is_no_trend(
+    tmp_path: Path, goes_on: bool, failures: int
+) -> None:
+    """It is in the last bin whatever the rate does: the others alone can show one."""
+    nodes = tuple(f"n{k}" for k in range(1, 33))
+    attempts = [
+        Attempt(1, nodes, 0, 100_000, "NODE_FAIL"),
+        Attempt(2, nodes, 100_000, 206_000, "NODE_FAIL"),
+    ]
+    if goes_on:
+        attempts.append(Attempt(3, nodes, 206_000, 400_000))
+    log = Log(attempts).open(tmp_path)
+    rows, unit = rate_over_time(log, 0)
+    assert sum(row["failures"] for row in rows) == 2
+    assert failure_trend(rows, unit).failures == failures
 
 
 moments = st.integers(946_684_800, 2_000_000_000)

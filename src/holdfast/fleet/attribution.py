@@ -485,8 +485,10 @@ def _evident_nodes(log: FleetLog, attempts: str, each_node: str) -> str:
             SELECT key, coalesce(own, failed_node) FROM {attempts} AS attempts
             LEFT JOIN {log.called} ON failed_node = said WHERE failed_node <> ''
         ) AS named
-        WHERE (key, node) IN (SELECT (key, node) FROM {each_node} AS own_nodes)
-            OR key NOT IN (SELECT key FROM {each_node} AS with_nodes)"""
+        WHERE EXISTS (
+                SELECT 1 FROM {each_node} AS own_nodes
+                WHERE own_nodes.key = named.key AND own_nodes.node = named.node
+            ) OR key NOT IN (SELECT key FROM {each_node} AS with_nodes)"""
 
 
 def _unplanned_outages(log: FleetLog) -> str:

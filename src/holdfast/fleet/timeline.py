@@ -91,9 +91,9 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[Row], str]:
         min_gpus: attempts with more GPUs than this count; in a log without GPUs 0 counts all.
 
     Returns:
-        (begin_s, end_s, cause, failures, clusters (that begin with one of them), node_days; one row per
-        bin and cause, and one with the cause None and no failures for a bin without any; and what one
-        bin is).
+        (begin_s, end_s, cause, failures, clusters (that begin with one of them before the log ends: a
+        failure that ends the log is in the last bin whatever the rate does), node_days; one row per bin and
+        cause, and one with the cause None and no failures for a bin without any; and what one bin is).
     """
     edges, unit = bin_edges(log.begin_s, log.end_s)
     if only_outages(log):  # the whole fleet: outages are short against the time between them
@@ -106,7 +106,7 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[Row], str]:
     found = {}
     for row in log.rows(
         f"""SELECT stop_s, label, row_number() OVER (
-            PARTITION BY cluster ORDER BY stop_s, incident) = 1 AS first
+            PARTITION BY cluster ORDER BY stop_s, incident) = 1 AND stop_s < {log.end_s} AS first
         FROM {incidents(log)} WHERE gpus > {above}"""
     ):
         found.setdefault(bisect_right(edges, row["stop_s"]) - 1, []).append(row)
