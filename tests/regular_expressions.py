@@ -73,7 +73,7 @@ OTHERS = {
         "profile/ops/recording.py",
         r"f'({suffixes})(\\d?d|Ce",
     ): "words, then two characters or one word",
-    ("runs/diagnosis/literals.py", "pattern"): "ours are in its TOML; nested repeats are refused",
+    ("runs/diagnosis/shapes.py", "PREFIX.pattern.encode()"): "that of the prefix, which is looked at",
 }
 
 
