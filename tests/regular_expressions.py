@@ -73,7 +73,10 @@ OTHERS = {
         "profile/ops/recording.py",
         r"f'({suffixes})(\\d?d|Ce",
     ): "words, then two characters or one word",
-    ("runs/diagnosis/shapes.py", "PREFIX.pattern.encode()"): "that of the prefix, which is looked at",
+    (
+        "runs/diagnosis/shapes.py",
+        "PREFIX.pattern.encode()",
+    ): "that of the prefix, which is looked at",
 }
 
 
