@@ -114,8 +114,8 @@ class Training(Answer):
             known = "unknown" if last["elo"] is None else f"{last['elo']:+.0f}"
             reach = interval_text((last["low"], last["high"]))
             sentence = (
-                f"After {last['core_hours']:.2g} core-hours the network is {known} Elo above "
-                f"{self.opponent} (95 % interval {reach})."
+                f"After {last['core_hours']:.2g} core-hours the network's Elo above "
+                f"{self.opponent} is {known} (95 % interval {reach})."
             )
             columns = {
                 "iteration": ColumnFormat("Iteration"),
