@@ -72,6 +72,13 @@ def test_a_dc_offset_changes_nothing(tmp_path: Path, offset: float) -> None:
     assert len(audio.notes) == 1
 
 
+def test_an_offset_alone_is_silence_in_one_channel(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.full(1600, 0.1), 8000, "FLOAT")
+    audio = read_audio(tmp_path / "a.wav", 8000)
+    np.testing.assert_allclose(audio.samples, 0, atol=1e-6)
+    assert len(audio.notes) == 1
+
+
 def test_an_inverted_channel_is_told(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", np.stack([SOUND, -SOUND], 1), 8000, "PCM_16")
     assert len(read_audio(tmp_path / "a.wav", 8000).notes) == 2

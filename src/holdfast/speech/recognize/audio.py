@@ -18,9 +18,9 @@ SLOWEST, FASTEST = 4_000, 384_000
 LOUDEST = 32.0
 """Largest sample, 30 dB above full scale."""
 LEAST_OFFSET = 5e-3
-"""Mean from which on it is that of a sound card, not of the sound; it would leak into the lowest bands."""
+"""Mean from which on it is removed: an offset of the sound card would leak into the lowest bands."""
 SILENT_MIX = 1e-4
-"""Share of the channels' power that their mix keeps at least, unless they cancel each other."""
+"""Channels cancel each other if their mix keeps less than this share of their power."""
 _STREAMED = 0x7FFF0000
 """Sizes from here on are what programs write into a WAV header before they know the length."""
 
@@ -106,11 +106,11 @@ def read_audio(
     if source_rate != rate:
         notes.append(f"resampled from {source_rate} Hz")
     mixed = channels.mean(axis=1)
+    if np.square(mixed).mean() < SILENT_MIX * np.square(channels).mean():
+        notes.append("the channels cancel each other (is one inverted?): use one of them")
     if abs(offset := float(mixed.mean())) > LEAST_OFFSET:
         mixed -= offset
-        notes.append(f"a DC offset of {offset:.3f} of full scale removed")
-    if np.square(mixed).mean() < SILENT_MIX * np.square(channels).mean():
-        notes.append("its channels cancel each other (one is inverted?): recognize one of them")
+        notes.append(f"DC offset of {offset:.3f} removed (full scale is 1)")
     samples = resample(mixed, source_rate, rate)
     return Audio(samples, rate, tuple(notes))
 
