@@ -227,6 +227,7 @@ def test_no_map(tmp_path: Path) -> None:
         ("7", "16.5", "no gpus that can be read"),
         ("7", "2 x 8", "no gpus that can be read"),
         ("7", "1e1", "no gpus that can be read"),
+        ("7", "sixteen", "no gpus that can be read"),
     ],
 )
 def test_whole_numbers_in_other_clothes(
@@ -251,3 +252,14 @@ def test_ids_of_steps_stay(tmp_path: Path) -> None:
     path.write_text(f"Job;Status;Queued;Started;Ended;Hosts;GPUs;Limit\n7.0;{line}7.1;{line}")
     tables = read(MAPPED, path, options(tmp_path, MAP))
     assert rows(tables["attempts"], "job_id") == [("7.0",), ("7.1",)]
+
+
+@pytest.mark.parametrize("nothing", ["", "nan", "NaN", "N/A"])
+def test_no_count_is_no_reject(nothing: str, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "Job;Status;Queued;Started;Ended;Hosts;GPUs;Limit\n"
+        f"7;COMPLETED;01.07.2026 11:00;01.07.2026 12:00;01.07.2026 12:30;n[1-2];{nothing};\n"
+    )
+    tables = read(MAPPED, path, options(tmp_path, MAP))
+    assert (rows(tables["attempts"], "job_id", "gpus"), rejected(tables)) == ([("7", None)], [])

@@ -22,7 +22,7 @@ MOST_STRANGE = 5
 # What schedulers print for "there is no value"
 BLANKS = (
     "", "Unknown", "None", "N/A", "(null)", "null", "UNKNOWN", "NONE", "n/a", "none",
-    "unknown",
+    "unknown", "nan", "NaN",
 )  # fmt: skip
 
 # Every state that `sacct` or `squeue` of Slurm 17.11 to 25.05 can print

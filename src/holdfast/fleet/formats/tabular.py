@@ -474,8 +474,8 @@ def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.
     if name in _DURATIONS:
         numbers = pc.coalesce(numbers, parse_duration(said))
     elif name == "gpus":
-        listed = pc.if_else(pc.match_substring_regex(said, r"^\s*[\d.+-]"), None, said)
-        numbers = pc.coalesce(numbers, parse_gpus(listed).cast(pa.int64()))
+        resources = matching(said, r"^\s*(gpu\s*$|[A-Za-z][\w/.-]*[=:])")  # TRES or GRES
+        numbers = pc.coalesce(numbers, parse_gpus(resources).cast(pa.int64()))
     return numbers
 
 
