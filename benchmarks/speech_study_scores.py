@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
 from scipy.signal import lfilter
 
 from holdfast.speech.recognize import (
@@ -20,7 +21,6 @@ from holdfast.speech.recognize import (
 from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.manifests import Utterance
 from holdfast.speech.recognize.noise import mix
-from holdfast.speech.recognize.scoring import edit_distance
 from holdfast.speech.recognize.streaming import transcribe
 
 Sound = NDArray[np.float32]
@@ -49,7 +49,7 @@ def texts_of(model: SpeechModel, decoder: Decoder, sounds: Sequence[Sound]) -> l
 def edits_of(references: Sequence[str], texts: Sequence[str]) -> list[int]:
     """Wrong words of each text."""
     pairs = zip(references, texts, strict=True)
-    return [edit_distance(one.split(), other.split()) for one, other in pairs]
+    return [Levenshtein.distance(one.split(), other.split()) for one, other in pairs]
 
 
 def score_set(

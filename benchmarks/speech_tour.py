@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import torch
+from rapidfuzz.distance import Levenshtein
 
 from holdfast.speech.recognize import read_audio, recognize
-from holdfast.speech.recognize.scoring import edit_distance
 from holdfast.speech.speak import Voice, align, speak
 from holdfast.speech.speak.voice import compress, expand
 from measuring import limited, machine, run
@@ -55,7 +55,7 @@ def judged(kind: str, texts: list[str], folder: Path) -> dict[str, object]:
     pairs = [
         (text.split(), each.best.text.split()) for text, each in zip(texts, heard, strict=True)
     ]
-    errors = sum(edit_distance(said, found) for said, found in pairs)
+    errors = sum(Levenshtein.distance(said, found) for said, found in pairs)
     found = [align(path, text) for path, text in zip(paths, texts, strict=True)]
     other = [align(path, text) for path, text in zip(paths, texts[1:] + texts[:1], strict=True)]
     return {

@@ -19,6 +19,7 @@ from holdfast.errors import InputError
 from holdfast.speech.recognize import serving
 from holdfast.speech.recognize.audio import Array
 from holdfast.speech.recognize.hypotheses import together
+from holdfast.speech.recognize.model import write_model
 from holdfast.speech.recognize.serving import Service
 from holdfast.speech.recognize.streaming import advance
 
@@ -237,7 +238,7 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
         Service(model("two-way"))
     assert caught.value.code == "unsupported"
     of = model("gru")
-    of.save(tmp_path)
+    write_model(tmp_path, of.description, of.network)
     with pytest.raises(InputError) as caught:
         serving.serve(tmp_path, host="256.0.0.1")
     assert caught.value.code == "address-in-use"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -174,14 +175,14 @@ def _characters(texts: Sequence[str]) -> _Sequences:
 def _automaton(phrases: Mapping[str, float]) -> tries.Hotwords:
     """Aho and Corasick's automaton: a step costs the same for any number of phrases."""
     padded = {f" {phrase} ": weight for phrase, weight in phrases.items()}
-    # 1. Nodes are the prefixes of the phrases, in the order in which `build_trie` numbers them.
+    # 1. Nodes are the prefixes of the phrases, short ones first; each fails to its longest suffix.
+    prefixes = {text[:size] for text in padded for size in range(1, len(text) + 1)}
     nodes = {"": tries.ROOT}
-    for text in padded:
-        for size in range(1, len(text) + 1):
-            nodes.setdefault(text[:size], len(nodes))
-    symbols, starts = _characters(list(padded))
-    trie = empty_trie(symbols.size, CHARACTERS)
-    tries.build_trie(trie, symbols, starts)
+    trie, fail = empty_trie(len(prefixes), CHARACTERS), np.zeros(len(prefixes) + 1, np.int64)
+    for size, group in groupby(sorted(prefixes, key=lambda each: (len(each), each)), len):
+        first, texts = len(nodes), list(group)
+        nodes |= {text: first + k for k, text in enumerate(texts)}
+        tries.add_ngrams(trie, fail, _characters(texts)[0].reshape(-1, size), first)
     # 2. A phrase that has begun promises its share; its closing space turns that into the bonus.
     bonus, promise = np.zeros(len(nodes)), np.zeros(len(nodes))
     for text, weight in padded.items():
@@ -189,12 +190,8 @@ def _automaton(phrases: Mapping[str, float]) -> tries.Hotwords:
         for size in range(2, len(text)):
             node = nodes[text[:size]]
             promise[node] = max(promise[node], weight * (size - 1) / (len(text) - 2))
-    # 3. A suffix counts wherever it ends; the short ones first.
-    fail = np.zeros(len(nodes), np.int64)
-    for prefix in sorted(nodes, key=len)[1:]:
-        suffixes = (prefix[k:] for k in range(1, len(prefix) + 1))
-        node, shorter = nodes[prefix], next(nodes[each] for each in suffixes if each in nodes)
-        fail[node] = shorter
+    # 3. A suffix counts wherever it ends.
+    for node, shorter in enumerate(fail):
         bonus[node] += bonus[shorter]
         promise[node] = max(promise[node], promise[shorter])
     return tries.Hotwords(trie, fail, bonus, promise, nodes.get(" ", tries.ROOT))

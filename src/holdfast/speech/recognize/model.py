@@ -53,14 +53,6 @@ class SpeechModel:
         """A decoder of the network's outputs, with settings of `Decoder` such as ``lm``."""
         return Decoder(self.alphabet.outputs, frame_s=self.frame_s, **settings)
 
-    def save(self, folder: Path) -> None:
-        """Write both files; model.json last, so that a folder with it is complete.
-
-        Raises:
-            HoldfastError: if they cannot be written.
-        """
-        write_model(folder, self.description, self.network)
-
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read a model.

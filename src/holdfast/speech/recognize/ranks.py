@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor, distributed
+from torch.distributed.nn.functional import all_reduce
 
 
 @dataclass(frozen=True)
@@ -39,27 +38,13 @@ def joined() -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-class _Summed(torch.autograd.Function):
-    """The sum over ranks; so is its gradient, since every rank's loss depends on it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        total = x.clone()
-        distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        total = gradient.clone()
-        distributed.all_reduce(total)
-        return total
-
-
 def summed(x: Tensor) -> Tensor:
     """The sum of a tensor over ranks, with a gradient; without other ranks the tensor itself."""
     if not distributed.is_initialized():
         return x
-    total: Tensor = _Summed.apply(x)  # type: ignore[no-untyped-call]
+    total: Tensor = all_reduce(
+        x
+    )  # its gradient is summed too, since every rank's loss depends on it
     return total
 
 

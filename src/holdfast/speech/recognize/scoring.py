@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from rapidfuzz.distance import Levenshtein
 
 from holdfast.speech.recognize.decoding import Decoder
 from holdfast.speech.recognize.hypotheses import together
@@ -28,19 +28,6 @@ from holdfast.speech.recognize.streaming import transcribe
 _BATCH = 16
 
 
-def edit_distance(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> int:
-    """Fewest substitutions, deletions and insertions that turn one sequence into the other."""
-    numbers = {item: k for k, item in enumerate({*reference, *hypothesis})}
-    found = np.array([numbers[item] for item in hypothesis], int)
-    places = np.arange(len(found) + 1)
-    row = places
-    for item in reference:
-        change = row[:-1] + (found != numbers[item])
-        best = np.append(row[0] + 1, np.minimum(change, row[1:] + 1))
-        row = np.minimum.accumulate(best - places) + places  # insertions behind the best place
-    return int(row[-1])
-
-
 def error_rates(
     references: Sequence[str], hypotheses: Sequence[str]
 ) -> tuple[float | None, float | None]:
@@ -54,7 +41,7 @@ def error_rates(
     pairs = [(clean_text(a), clean_text(b)) for a, b in zip(references, hypotheses, strict=True)]
     rates = []
     for split in (str.split, list):
-        edits = sum(edit_distance(split(a), split(b)) for a, b in pairs)
+        edits = sum(Levenshtein.distance(split(a), split(b)) for a, b in pairs)
         total = sum(len(split(a)) for a, _ in pairs)
         rates.append(edits / total if total else None)
     return rates[0], rates[1]

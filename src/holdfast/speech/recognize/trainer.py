@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -43,12 +43,8 @@ class TrainingSettings:
     """Passes over the training set."""
     batch: Positive = 32
     """Largest number of examples per step, over all ranks."""
-    optimizer: Literal["adam", "nesterov"] = "adam"
-    """Adam, or SGD with Nesterov's momentum."""
     learning_rate: Above = 1e-3
     """Of the first epoch."""
-    momentum: Annotated[float, Meta(gt=0, lt=1)] = 0.99
-    """Of Nesterov's SGD."""
     anneal: Annotated[float, Meta(ge=1, le=10)] = 1.1
     """The learning rate is divided by this after each epoch."""
     largest_norm: Above = 400.0
@@ -87,12 +83,7 @@ class Trainer(ABC):
         self.network, self.settings, self.examples = network, settings, examples
         self.path, self.plan, self.ranks = path, plan, ranks
         self.parameters = list(network.parameters())
-        rate = settings.learning_rate
-        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(self.parameters, rate)
-        if settings.optimizer == "nesterov":
-            self.optimizer = torch.optim.SGD(
-                self.parameters, rate, settings.momentum, nesterov=True
-            )
+        self.optimizer = torch.optim.Adam(self.parameters, settings.learning_rate)
         self.history: list[dict[str, float]] = []
         """One row ``{"epoch", "loss"}`` per complete epoch; loss per example."""
         self.step, self.total = 0, 0.0
@@ -165,7 +156,12 @@ class Trainer(ABC):
         total = float(summed(loss.detach()))
         norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.largest_norm)
         if not np.isfinite(total) or not bool(norm.isfinite()):
-            raise DivergedError(epoch + 1, self.step + 1)
+            error = HoldfastError(
+                f"epoch {epoch + 1}, step {self.step + 1}: the loss is not finite\n"
+                "  remedy: lower training.learning_rate or training.largest_norm"
+            )
+            error.code = "diverged"
+            raise error  # the last checkpoint stays as it is
         self.optimizer.step()
         return total
 
@@ -246,18 +242,6 @@ def check_output(folder: Path, resume: bool) -> None:
             code="output-exists",
             path=folder,
             remedy="name another folder, or --resume",
-        )
-
-
-class DivergedError(HoldfastError):
-    """A loss or gradient that is not finite; the last checkpoint stays as it is."""
-
-    code = "diverged"
-
-    def __init__(self, epoch: int, step: int) -> None:
-        super().__init__(
-            f"epoch {epoch}, step {step}: the loss is not finite\n"
-            "  remedy: lower training.learning_rate or training.largest_norm"
         )
 
 

@@ -26,7 +26,7 @@ from holdfast.speech.recognize.manifests import (
     refuse_same_sound,
     screen,
 )
-from holdfast.speech.recognize.model import Description, SpeechModel
+from holdfast.speech.recognize.model import Description, SpeechModel, write_model
 from holdfast.speech.recognize.network import NetworkSettings, padded
 from holdfast.speech.recognize.noise import NoiseSettings, read_noise, vary
 from holdfast.speech.recognize.ranks import Ranks, joined
@@ -136,7 +136,7 @@ def _train(
     if ranks.rank == 0:
         how = {"history": trainer.history, "utterances": len(screening.examples)}
         model.description = Description(config.features, config.network, alphabet.labels, how)
-        model.save(output)
+        write_model(output, model.description, model.network)
         scored = score_utterances(model, model.decoder(), test) if test else None
     return TrainedModel(
         output,

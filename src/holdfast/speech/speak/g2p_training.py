@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
 from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.speech.recognize.model import write_model
-from holdfast.speech.recognize.scoring import edit_distance
 from holdfast.speech.recognize.trainer import (
     ORDER,
     STATE,
@@ -114,7 +114,7 @@ def score_words(
 
 
 def _errors(guess: Phones, alternates: Sequence[Phones]) -> tuple[int, int, int]:
-    edits, length = min((edit_distance(each, guess), len(each)) for each in alternates)
+    edits, length = min((Levenshtein.distance(each, guess), len(each)) for each in alternates)
     return int(edits > 0), edits, length
 
 
