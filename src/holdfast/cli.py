@@ -29,6 +29,7 @@ ROOMS = {
     "speech": "Recognizing speech: train, recognize, score, decode.",
     "go": "Go: a GTP engine, matches with Elo, ladders, and the rules themselves.",
     "fst": "Weighted finite-state transducers: OpenFST's operations and files.",
+    "ledger": "Of all machine hours, how many trained, and where the others went.",
     "why": "Say what a file or folder is, its headline, and the command to run next.",
     "diff": "Compare two saved answers; exit with 1 on a regression.",
 }

@@ -1,0 +1,401 @@
+"""`holdfast ledger`: where all machine time of a window went, in parts that add up to the capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pyarrow as pa
+
+from holdfast.answer import ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.carbon.accounting import account
+from holdfast.carbon.signals import Signal
+from holdfast.fleet.gaps import Doubtful
+from holdfast.fleet.log import AnyLog, FleetLog, open_log
+from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
+from holdfast.fleet.moments import minute
+from holdfast.fleet.schema import Row, schema
+from holdfast.ledger.capacity import Capacity, capacity
+from holdfast.ledger.changes import changes
+from holdfast.ledger.parts import (
+    ESTIMATED,
+    IDLE,
+    LABELS,
+    LOST,
+    MEANINGS,
+    OUT,
+    PRODUCTIVE,
+    RECORDED,
+    UNRECORDED,
+    UNUSED,
+    USED,
+    USERS,
+    WAITING,
+)
+from holdfast.ledger.records import records
+from holdfast.ledger.use import Use, use
+from holdfast.numbers import brief, counted, duration, percent
+from holdfast.plain import plain
+from holdfast.report import figures
+
+By = Literal["user", "partition", "account"]
+
+_COLOURS = {
+    OUT: "first",
+    IDLE: "unattributed",
+    WAITING: "yellow",
+    PRODUCTIVE: "good",
+    USERS: "user",
+    UNRECORDED: "sky",
+}
+MOST_ROWS = 500
+CHANGES = schema(
+    change="string",
+    hours_a_month="double",
+    low="double",
+    high="double",
+    room="string",
+    command="string",
+)
+
+
+@dataclass(frozen=True)
+class Ledger(Doubtful):
+    """The machine time of a window, in hours of GPUs; of nodes (`unit`) where the log has no GPUs."""
+
+    unit: str
+    begin_s: float
+    """The window, seconds since 1970."""
+    end_s: float
+    capacity: float | None
+    """Inventory x time; None without an inventory."""
+    hours: dict[str, float | None]
+    """Part -> hours; None: the log cannot tell. Together they are the capacity, or what was allocated."""
+    measured: dict[str, float]
+    """Part -> hours of it that a log or a record tells; the rest is estimated."""
+    ci95: dict[str, tuple[float, float]]
+    """Part -> the 95 % interval of its hours, under the assumptions, where it is estimated."""
+    runs: int
+    """With records."""
+    by: pa.Table | None
+    """A row per user, partition or account, most hours first: its name, hours, and those of each part."""
+    kg_per_hour: float | None
+    """Mean CO2 of an allocated hour; None without a signal. What idle machines draw is not known."""
+    changes: tuple[Row, ...]
+    """What to do next; see `holdfast.ledger.changes`."""
+    assumed: dict[str, float]
+    """checkpoint_interval_s, init_s, write_s."""
+    gaps: tuple[Unknown, ...] = field(repr=False)
+
+    title = "Where machine time went"
+
+    @property
+    def allocated(self) -> float:
+        """Hours of all attempts."""
+        return sum(self.hours[part] or 0.0 for part in USED)
+
+    @property
+    def total(self) -> float:
+        """The capacity, or the allocated hours where it is not known."""
+        return self.allocated if self.capacity is None else self.capacity
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast ledger``."""
+        parts = {
+            part: {"hours": hours, "measured": self.measured.get(part), "ci95": self.ci95.get(part)}
+            for part, hours in self.hours.items()
+        }
+        found = {
+            "unit": self.unit,
+            "capacity": self.capacity,
+            "allocated": self.allocated,
+            "runs": self.runs,
+            "kg_co2_per_hour": self.kg_per_hour,
+            "parts": parts,
+            "changes": self.changes,
+            "by": None if self.by is None else self.by.to_pylist(),
+            "assumed": self.assumed,
+        }
+        return cast("dict[str, Any]", plain(found))
+
+    def values(self) -> Sequence[Value]:
+        """Shares of the capacity."""
+        better: dict[str, Any] = {
+            PRODUCTIVE: "higher",
+            **dict.fromkeys((OUT, WAITING, *LOST), "lower"),
+        }
+        total = self.total
+        found = [
+            Value("capacity", self.capacity, self.unit),
+            Value("allocated", self.allocated, self.unit),
+        ]
+        for part, hours in self.hours.items():
+            ends = self.ci95.get(part)
+            found.append(
+                Value(
+                    f"{part}_share",
+                    None if hours is None or not total else hours / total,
+                    ci95=(ends[0] / total, ends[1] / total) if ends and total else None,
+                    better=better.get(part, ""),
+                )
+            )
+        return found
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What makes it doubtful, and what is not known."""
+        return [*super().unknowns(), *self.gaps]
+
+    def sections(self) -> Sequence[Section]:
+        """Where the hours went; whose they were."""
+        if not self.total:
+            none = "The log has no hours of machines in this window."
+            return [Section("where", "Where did the hours go?", none)]
+        rows = [
+            {
+                "part": LABELS[part],
+                "meaning": MEANINGS[part],
+                "hours": hours,
+                "share": None if hours is None else hours / self.total,
+                "low": self.ci95.get(part, (None, None))[0],
+                "high": self.ci95.get(part, (None, None))[1],
+                "kg_co2": None
+                if self.kg_per_hour is None or part in UNUSED or hours is None
+                else hours * self.kg_per_hour,
+                "known": self._known(part),
+            }
+            for part, hours in self.hours.items()
+        ]
+        unit = self.unit.replace("hours", "h")
+        columns = {
+            "part": ColumnFormat("Part"),
+            "hours": ColumnFormat("Hours, 95 %", unit, interval=("low", "high")),
+            "share": ColumnFormat("Share", "%", digits=1),
+            "kg_co2": ColumnFormat("CO2", "kg"),
+            "known": ColumnFormat("How it is known"),
+            "meaning": ColumnFormat("What it is", detail=True),
+        }
+        if self.kg_per_hour is None:
+            del columns["kg_co2"]
+        drops = [(LABELS[p], -h) for p, h in self.hours.items() if h and p != PRODUCTIVE]
+        drawn = figures.waterfall(
+            [("Capacity" if self.capacity is not None else "Allocated", self.total), *drops],
+            self.unit,
+            total=LABELS[PRODUCTIVE],
+            meanings={
+                ("Capacity" if self.capacity is not None else "Allocated"): "measured",
+                **{LABELS[part]: _COLOURS.get(part, "hardware") for part in LABELS},
+            },
+        )
+        how = How(
+            [
+                "capacity = inventory x time = out of service + idle + allocated",
+                "loss of an attempt = width x min(runtime, checkpoint interval / 2)",
+            ],
+            {name.removesuffix("_s"): duration(value) for name, value in self.assumed.items()},
+            "arXiv 2410.21680v2",
+            "Parts of recorded attempts are those of `holdfast runs report`; losses are those of"
+            " `holdfast fleet goodput`. Intervals hold if checkpoints are written as assumed.",
+        )
+        table = Table(
+            pa.Table.from_pylist(rows), columns, "One row per part, from capacity to steps."
+        )
+        found = [
+            Section("where", "Where did the hours go?", self._sentence(), [drawn], [table], how)
+        ]
+        found.append(self._next_section(unit))
+        if self.by is not None:
+            found.append(self._by_section(unit))
+        return found
+
+    def _known(self, part: str) -> str:
+        hours, measured = self.hours[part], self.measured.get(part, 0.0)
+        if hours is None or part == UNRECORDED:
+            return "unknown"
+        if part == IDLE and self.hours[OUT] is None:
+            return "measured, with what was out of service"
+        if part not in ESTIMATED or measured >= hours > 0:
+            return "measured"
+        return f"{percent(measured / hours)} measured" if measured else "estimated"
+
+    def _sentence(self) -> str:
+        total, share = self.total, {p: (h or 0.0) / self.total for p, h in self.hours.items()}
+        what = f"{brief(total)} {self.unit}"
+        since = f"since {minute(self.begin_s)}"
+        unused = sum(share[part] for part in UNUSED)
+        text = (
+            f"Of {what} of capacity {since}, {percent(1 - unused)} were allocated"
+            if self.capacity is not None
+            else f"Of {what} that were allocated {since} (the capacity is unknown)"
+        )
+        lost = sum(share[part] for part in LOST)
+        steps = f"{percent(share[PRODUCTIVE])} are recorded as productive steps, " * bool(self.runs)
+        text += f", {steps}{percent(lost)} were lost"
+        if share[UNRECORDED]:
+            text += f", and of {percent(share[UNRECORDED])} no record says whether they trained"
+        worst = max((*UNUSED, *LOST), key=lambda part: share[part])
+        if share[worst]:
+            text += (
+                f". The largest part to win back: {percent(share[worst])}, {LABELS[worst].lower()}"
+            )
+        return f"{text}."
+
+    def _next_section(self, unit: str) -> Section:
+        sentence = "Nothing that this log or these records tell would win an hour."
+        if self.changes:
+            first = self.changes[0]
+            ends = f"{brief(first['low'])}, {brief(first['high'])}"
+            sentence = (
+                f"{first['change']}: {brief(first['hours_a_month'])} {self.unit} a month [{ends}]."
+            )
+        columns = {
+            "change": ColumnFormat("Change"),
+            "hours_a_month": ColumnFormat("Wins a month, 95 %", unit, interval=("low", "high")),
+            "room": ColumnFormat("Says", detail=True),
+            "command": ColumnFormat("Shown by"),
+        }
+        caption = "One row per change, each given those before it; a month is as this window."
+        how = How(
+            "hours = sum over parts of (share that the change wins) x (hours that earlier changes leave)",
+            source="checkpoint interval: Young, CACM 17(9), 1974",
+            notes="The intervals are those of the estimates, not of what a coming month will bring.",
+        )
+        rows = pa.Table.from_pylist(list(self.changes), CHANGES)
+        question = "Which hour is the next to win?"
+        return Section("next", question, sentence, [], [Table(rows, columns, caption)], how)
+
+    def _by_section(self, unit: str) -> Section:
+        assert self.by is not None
+        name = self.by.column_names[0]
+        shown = self.by.slice(0, MOST_ROWS)
+        columns = {name: ColumnFormat(name.capitalize()), "hours": ColumnFormat("Hours", unit)}
+        columns |= {
+            part: ColumnFormat(LABELS[part], unit)
+            for part in USED
+            if any(self.by[part].to_pylist())
+        }
+        first = shown.slice(0, 1).to_pylist()
+        sentence = "Nothing ran."
+        if first and self.allocated:
+            sentence = (
+                f"{name.capitalize()} {first[0][name] or 'unknown'} had most: {brief(first[0]['hours'])} "
+                f"{self.unit}, {percent(first[0]['hours'] / self.allocated)} of the allocated."
+            )
+        return Section(
+            "whose", f"Whose hours were they, by {name}?", sentence, [], [Table(shown, columns)]
+        )
+
+
+def ledger(
+    store: AnyLog,
+    runs: Sequence[str | Path] = (),
+    *,
+    since: str | None = None,
+    by: By | None = None,
+    signal: Signal | float | None = None,
+) -> Ledger:
+    """Divide all machine time of a fleet.
+
+    Args:
+        store: a store or an open log.
+        runs: folders with the records of its runs, or around them.
+        since: use only what happened after: "30d" (before the end of the log) or an ISO time.
+        by: also by user, partition or account.
+        signal: average intensity of the grid, gCO2/kWh, for the CO2 of each part; see `carbon.account`.
+
+    Raises:
+        InputError: what opening the store and reading the records refuse.
+    """
+    log = open_log(store, since=since)
+    found = records(log, runs)
+    used = use(log, found.use, by)
+    had = capacity(log, used.allocated)
+    hours: dict[str, float | None] = {OUT: had.out, IDLE: None, WAITING: had.waiting}
+    total = None
+    if had.idle is not None:
+        hours[IDLE] = had.idle - (had.waiting or 0.0)
+        total = (had.out or 0.0) + had.idle + used.allocated
+    measured = {part: hours[part] or 0.0 for part in (OUT, IDLE)}
+    for part in USED:
+        measured[part] = used.measured.get(part, 0.0)
+        hours[part] = measured[part] + used.estimated.get(part, 0.0)
+        if part in RECORDED and not found.by_run:
+            hours[part] = None  # it is in what no record tells
+    measured[USERS] = hours[USERS] or 0.0  # the log tells how an attempt ended
+    ci95 = {
+        part: (max((hours[part] or 0.0) - below, measured[part]), (hours[part] or 0.0) + above)
+        for part, (below, above) in used.reach.items()
+        if below or above
+    }
+    if had.waiting:
+        ci95[WAITING] = (0.0, had.waiting)
+    assumptions = log.assumptions
+    return Ledger(
+        GPU_HOURS if log.has_gpus else NODE_HOURS,
+        log.begin_s,
+        log.end_s,
+        total,
+        hours,
+        measured,
+        ci95,
+        len(found.by_run),
+        used.by,
+        None if signal is None else _kg_per_hour(log, signal),
+        tuple(changes(log, hours, ci95, used, found.by_run)),
+        {
+            "checkpoint_interval_s": assumptions.checkpoint_interval_s,
+            "init_s": log.init_s,
+            "write_s": assumptions.write_s,
+        },
+        tuple(_gaps(log, had, used, found.doubts)),
+        log=log,
+    )
+
+
+def _kg_per_hour(log: FleetLog, signal: Signal | float) -> float | None:
+    emitted = account(log, signal)
+    kg = emitted.totals["kg_co2"]
+    return None if kg is None or not emitted.gpu_hours else kg / emitted.gpu_hours
+
+
+def _gaps(log: FleetLog, had: Capacity, used: Use, doubts: Sequence[str]) -> list[Unknown]:
+    """What the log and the records do not tell of the parts."""
+    found = [Unknown(f"{text}.", doubt=True) for text in doubts]
+    hours = "GPU-hours" if log.has_gpus else "node-hours"
+    if had.idle is None:
+        found.append(
+            Unknown(
+                "The store has no inventory: how much was idle or out of service is unknown.",
+                "Ingest `scontrol show nodes` or `sinfo` too.",
+                doubt=True,
+            )
+        )
+    elif had.out is None:
+        found.append(
+            Unknown(
+                "The store has no outages of nodes: those count as idle.",
+                "Ingest `sacctmgr show event` too.",
+                doubt=True,
+            )
+        )
+    if had.excess > 0.01 * used.allocated:
+        found.append(
+            Unknown(
+                f"Attempts used {brief(had.excess)} {hours} more than the inventory has: it is too small,"
+                " or attempts overlap; they are added to the capacity.",
+                "Ingest the inventory of the whole cluster.",
+                doubt=True,
+            )
+        )
+    if had.unsized:
+        text = f"{counted(had.unsized, 'node')} of the inventory have no number of GPUs and count as none."
+        found.append(Unknown(text, "Ingest `scontrol show nodes`.", doubt=True))
+    if used.estimated[UNRECORDED]:
+        found.append(
+            Unknown(
+                f"For what {brief(used.estimated[UNRECORDED])} {hours} were used no record says.",
+                "Start trainings with `holdfast runs exec`, and give their folders with --runs.",
+            )
+        )
+    return found

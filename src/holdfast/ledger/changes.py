@@ -1,0 +1,151 @@
+"""The next hour to win: what changes would win a month, each given those before it.
+
+A change wins a share of the hours of some parts. Several may win the same hours: so the one that wins most
+is chosen first, and the shares of the others are those of what it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import sqrt
+
+from holdfast.errors import InputError
+from holdfast.fleet.log import DAY_S, FleetLog
+from holdfast.fleet.losses import goodput
+from holdfast.fleet.node_ranking import lemons
+from holdfast.fleet.schema import Row
+from holdfast.fleet.wording import listed
+from holdfast.ledger.parts import CHECKPOINT, DATA, FIRST, INIT, RANKS, REPLAYED, SECOND, WAITING
+from holdfast.ledger.use import Use
+from holdfast.numbers import counted, duration
+
+MONTH_S = 30 * DAY_S
+MOST_RUNS = 3
+"""Runs for which changes are looked for: those with most hours of a part."""
+AFTER_FAILURES = (FIRST, SECOND, REPLAYED)
+Shares = Mapping[str, tuple[float, float, float]]
+"""Part -> share of its hours that is won, and the ends of its 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something to do, and what it wins."""
+
+    text: str
+    wins: Shares
+    room: str
+    """That says so."""
+    command: str
+    """That shows it."""
+
+    def hours(self, left: Mapping[str, float], end: int = 0) -> float:
+        """Hours that it wins of what is left of each part; `end` 1 and 2: those of its interval."""
+        return sum(share[end] * left[part] for part, share in self.wins.items())
+
+
+def changes(
+    log: FleetLog,
+    hours: Mapping[str, float | None],
+    ci95: Mapping[str, tuple[float, float]],
+    used: Use,
+    by_run: Mapping[str, Mapping[str, float]],
+) -> list[Row]:
+    """Rows change, hours_a_month, low, high (95 %), room, command: the next one given those before it.
+
+    Args:
+        log: the open log; a month is as its window.
+        hours: of each part.
+        ci95: of those that are estimated.
+        used: of the attempts.
+        by_run: folder of a run -> its hours by part.
+    """
+    left = {part: value or 0.0 for part, value in hours.items()}
+    ends = [{part: ci95.get(part, (left[part],) * 2)[end] for part in left} for end in (0, 1)]
+    open_changes = [*_of_fleet(log, left, used), *_of_runs(left, by_run)]
+    months = (log.end_s - log.begin_s) / MONTH_S
+    rows: list[Row] = []
+    while open_changes:
+        best = max(open_changes, key=lambda each: (each.hours(left), each.text))
+        open_changes.remove(best)
+        if best.hours(left) <= 0:
+            break
+        low, high = (max(best.hours(ends[k], k + 1), 0.0) / months for k in (0, 1))
+        rows.append(
+            {
+                "change": best.text,
+                "hours_a_month": best.hours(left) / months,
+                "low": low,
+                "high": high,
+                "room": best.room,
+                "command": best.command,
+            }
+        )
+        for part, share in best.wins.items():
+            for each in (left, *ends):
+                each[part] *= 1 - share[0]
+    return rows
+
+
+def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[Change]:
+    store = log.store.path
+    # 1. Nodes that fail more than the others: their failures come down to the usual rate.
+    try:
+        found = lemons(log)
+    except InputError:  # the log does not say on which nodes attempts ran
+        found = None
+    if found is not None and found.lemons:
+        share = [0.0, 0.0, 0.0]
+        for row in found.nodes.to_pylist():
+            more = row["shrunk_rate"] - row["usual_rate"]
+            if row["node"] in found.lemons and more > 0:
+                for k, end in enumerate(("", "_low", "_high")):
+                    times = max(row[f"shrunk_rate{end}"] - row["usual_rate"], 0.0) / more
+                    share[k] -= row["fleet_rate_change"] * times
+        whole = min(share[0], 1.0), min(share[1], 1.0), min(share[2], 1.0)
+        text = f"Replace {listed(found.lemons, 4)}"
+        command = f"holdfast fleet lemons {store}"
+        yield Change(text, {FIRST: whole, SECOND: whole}, "fleet", command)
+    # 2. Jobs that fail again and again.
+    lost = hours[FIRST] + hours[SECOND]
+    loops = goodput(log).crash_loops
+    if len(loops) and lost:
+        mine = min(sum(loops["gpu_hours_lost"].to_pylist()) / lost, 1.0)
+        text = f"Stop {counted(len(loops), 'crash loop')}, first job {loops['job_id'][0]}"
+        same = (mine, mine, mine)
+        yield Change(text, {FIRST: same, SECOND: same}, "fleet", f"holdfast fleet goodput {store}")
+    # 3. Losses grow with the checkpoint interval, writes with its inverse (Young 1974).
+    replays = sum(used.estimated[part] for part in AFTER_FAILURES)
+    writes = used.estimated[CHECKPOINT]
+    if replays and writes:
+        ratio = sqrt(writes / replays)
+        interval = duration(log.assumptions.checkpoint_interval_s * ratio)
+        wins = {
+            part: (1 - ratio) * used.estimated[part] / hours[part]
+            for part in AFTER_FAILURES
+            if hours[part]
+        }
+        wins[CHECKPOINT] = (1 - 1 / ratio) * writes / hours[CHECKPOINT]
+        text = f"Write checkpoints every {interval}"
+        shares = {part: (share, share, share) for part, share in wins.items()}
+        yield Change(text, shares, "fleet", f"holdfast fleet ettr {store}")
+    # 4. Any idle GPU may not do for a job that waits.
+    text = "Start waiting jobs on idle machines"
+    yield Change(text, {WAITING: (1.0, 0.0, 1.0)}, "fleet", f"holdfast fleet report {store}")
+
+
+def _of_runs(
+    hours: Mapping[str, float], by_run: Mapping[str, Mapping[str, float]]
+) -> Iterator[Change]:
+    for part, text, command in (
+        (DATA, "Feed {} without waits for data", "report"),
+        (RANKS, "Find what the ranks of {} wait for", "stragglers"),
+        (INIT, "Start {} faster", "report"),
+        (CHECKPOINT, "Write the checkpoints of {} in the background", "checkpoints"),
+    ):
+        largest = sorted(by_run, key=lambda run: (-by_run[run][part], run))[:MOST_RUNS]
+        for run in largest:
+            if share := by_run[run][part] / hours[part] if hours[part] else 0.0:
+                name = run.rpartition("/")[2]
+                wins = {part: (share, share, share)}
+                yield Change(text.format(name), wins, "runs", f"holdfast runs {command} {run}")

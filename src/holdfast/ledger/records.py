@@ -1,0 +1,223 @@
+"""The records of runs, laid over the attempts of a log that they belong to.
+
+A record belongs to the attempt with its Slurm job id and restart count. The time of an attempt that its
+record does not cover is a start (before its first process and between two launches) or hung (after the last
+sign of life); GPUs that the record does not count are unrecorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import InputError
+from holdfast.fleet.log import HOUR_S, FleetLog
+from holdfast.fleet.schema import Row
+from holdfast.ledger.parts import (
+    CHECKPOINT,
+    DATA,
+    EVALUATION,
+    INIT,
+    PRODUCTIVE,
+    RANKS,
+    REPLAYED,
+    UNRECORDED,
+    USED,
+    width,
+)
+from holdfast.numbers import duration
+from holdfast.runs.goodput.ledger import PARTS, keep_books
+from holdfast.runs.recording.events import Process
+from holdfast.runs.recording.reading import RANK_FILES, read_run
+
+OF_RECORD = {
+    "productive": PRODUCTIVE,
+    "replayed": REPLAYED,
+    "data_wait": DATA,
+    "checkpoint": CHECKPOINT,
+    "init": INIT,
+    "evaluation": EVALUATION,
+    "idle": RANKS,
+}
+"""Part of a run's books -> part of the ledger."""
+LEAST_SHARED = 0.5
+"""Share of a record that lies in its attempt from which their clocks agree."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One launch of a run, as its record has it."""
+
+    run: str
+    folder: str
+    job: str
+    restarts: int | None
+    begin_s: float
+    """Seconds since 1970, as `end_s`."""
+    end_s: float
+    gpus: float
+    parts: dict[str, np.ndarray]
+    """Part of the ledger -> seconds of all ranks' mean in each of equal parts of the record's time."""
+    edges_s: np.ndarray
+    """[bins + 1] Where these parts begin and end, seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """What records say of the attempts of a log."""
+
+    use: pa.Table
+    """key (of the attempt), and the hours of each part of `USED`."""
+    by_run: dict[str, dict[str, float]]
+    """Folder of a run -> its hours by part, of the attempts in the window."""
+    doubts: list[str]
+
+
+def records(log: FleetLog, folders: Sequence[str | Path]) -> Records:
+    """Read the runs in some folders, and enter them under the attempts of a log.
+
+    Args:
+        log: the open log.
+        folders: of recorders, or around them.
+
+    Raises:
+        InputError: ``no-data`` for a folder without a record; what `read_run` refuses.
+    """
+    launches, doubts = [], []
+    for folder in folders:
+        homes = sorted({each.parent for each in Path(folder).rglob(RANK_FILES)})
+        if not homes:
+            raise InputError(
+                "no record of a run",
+                code="no-data",
+                path=folder,
+                expected=f"{RANK_FILES}, in it or below it",
+                remedy="record runs with `holdfast runs exec`, or `RunRecorder`",
+            )
+        for home in homes:
+            launches += _launches(home, doubts)
+    attempts = _attempts(log, sorted({each.job for each in launches}))
+    taken: dict[int, list[Recorded]] = {}
+    for each in sorted(launches, key=lambda launch: (launch.begin_s, launch.run)):
+        found = _attempt_of(each, attempts, doubts)
+        if found is not None:
+            mine = taken.setdefault(found["key"], [])
+            if mine and mine[-1].end_s > each.begin_s + 1:
+                doubts.append(f"{each.run} and {mine[-1].run} record one attempt of job {each.job}")
+                continue
+            mine.append(each)
+    by_key = {row["key"]: row for rows in attempts.values() for row in rows}
+    by_run: dict[str, dict[str, float]] = {}
+    rows = [{"key": key, **_hours(by_key[key], mine, by_run)} for key, mine in taken.items()]
+    types = {"key": pa.int64(), **dict.fromkeys(USED, pa.float64())}
+    use = pa.Table.from_pylist(rows, pa.schema(types))
+    return Records(use, by_run, doubts)
+
+
+def _launches(home: Path, doubts: list[str]) -> Iterator[Recorded]:
+    """The launches of a run that name their job."""
+    run = read_run(home)
+    books = keep_books(run)
+    origin = run.origin_s - books.window.shift_s
+    doubts += [f"{run.run_id}: {remark}" for remark in run.doubts]
+    for place, each in enumerate(books.window.attempts):
+        process = run.processes[each.processes[0]]
+        job = _job_of(process)
+        if job is None:
+            doubts.append(
+                f"{run.run_id} names no Slurm job: to which attempt it belongs is unknown"
+            )
+            return
+        edges = origin + books.bin_s * np.arange(books.binned.shape[2] + 1)
+        yield Recorded(
+            run.run_id,
+            str(home),
+            *job,
+            origin + each.begin_s,
+            origin + each.end_s,
+            sum(run.processes[member].gpus for member in each.processes),
+            {part: books.binned[place, PARTS.index(name)] for name, part in OF_RECORD.items()},
+            edges,
+        )
+
+
+def _job_of(process: Process) -> tuple[str, int | None] | None:
+    """The Slurm job and restart count of a process; None where it was not told."""
+    if job := process.labels.get("slurm_job"):
+        told = process.labels.get("slurm_restarts", "")
+        return job, int(told) if told.isdecimal() else None
+    kind, *rest = process.launch.split("-")
+    if kind == "slurm" and len(rest) == 3:
+        return rest[0], int(rest[2]) if rest[2].isdecimal() else None
+    return None
+
+
+def _attempts(log: FleetLog, jobs: Sequence[str]) -> dict[str, list[Row]]:
+    """Job number -> its attempts in the window, in time."""
+    numbers = [int(job) for job in jobs if job.isdecimal()]
+    found: dict[str, list[Row]] = {}
+    if numbers:
+        for row in log.rows(
+            f"""SELECT key, job_id_raw, restarts, {width(log)} AS wide, stop_s - exposed_s AS begin_s,
+                start_s, stop_s FROM {log.executions}
+            WHERE job_id_raw IN ({", ".join(map(str, numbers))}) AND exposed_s > 0 ORDER BY stop_s"""
+        ):
+            found.setdefault(str(row["job_id_raw"]), []).append(row)
+    return found
+
+
+def _attempt_of(launch: Recorded, attempts: dict[str, list[Row]], doubts: list[str]) -> Row | None:
+    """The attempt of a launch: of its job, with its restart count where both tell one, and its time."""
+    mine = [
+        row
+        for row in attempts.get(launch.job, [])
+        if None in (row["restarts"], launch.restarts) or row["restarts"] == launch.restarts
+    ]
+    if not mine:
+        doubts.append(
+            f"{launch.run}: the log has no such attempt of job {launch.job} in its window"
+        )
+        return None
+
+    def shared(row: Row) -> float:
+        return min(launch.end_s, row["stop_s"]) - max(launch.begin_s, row["start_s"])
+
+    best = max(mine, key=shared)
+    if shared(best) < LEAST_SHARED * (launch.end_s - launch.begin_s):
+        away = duration(abs(launch.begin_s - best["start_s"]))
+        doubts.append(
+            f"{launch.run} began {away} from the start of its attempt of job {launch.job}: it is not"
+            " counted (do the clocks differ?)"
+        )
+        return None
+    return best
+
+
+def _hours(
+    attempt: Row, launches: Sequence[Recorded], by_run: dict[str, dict[str, float]]
+) -> dict[str, float]:
+    """The hours of an attempt in the window by part, which are all that it had, and those of its runs."""
+    begin, end, wide = attempt["begin_s"], attempt["stop_s"], attempt["wide"]
+    total, at = dict.fromkeys(USED, 0.0), float(begin)
+    for number, launch in enumerate(launches, 1):
+        low, high = max(launch.begin_s, at), max(min(launch.end_s, end), at)
+        gpus, mine = min(launch.gpus, wide), dict.fromkeys(USED, 0.0)
+        inside = (launch.edges_s[:-1] >= low) | (launch.begin_s >= begin)
+        own = {part: float(each[inside].sum()) for part, each in launch.parts.items()}
+        for part, seconds in own.items():
+            mine[part] = gpus * seconds * (high - low) / (sum(own.values()) or 1.0)
+        narrower = wide * (high - low) - sum(mine.values())
+        mine[UNRECORDED] += narrower
+        mine[INIT] += wide * (low - at)
+        at = high
+        if number == len(launches):
+            mine[RANKS] += wide * (end - at)
+        run = by_run.setdefault(launch.folder, dict.fromkeys(USED, 0.0))
+        for part, seconds in mine.items():
+            total[part] += seconds / HOUR_S
+            run[part] += seconds / HOUR_S
+    return total

@@ -1,0 +1,364 @@
+"""The ledger of a fleet: against a count second by second, simulated truth, and the rooms that it joins."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import recordings
+from logs import BASE, Attempt, Log, Outage, random_log
+
+from command_line import invoke
+from holdfast import carbon, fleet, runs
+from holdfast.errors import InputError
+from holdfast.fleet import Assumptions, FleetLog
+from holdfast.ledger import Ledger, ledger
+from holdfast.ledger.cli import app
+from holdfast.ledger.parts import IDLE, LABELS, OUT, UNUSED, USED, WAITING
+
+EIGHT = {"n1": 8, "n2": 8}
+
+
+def total(found: Ledger) -> float:
+    return sum(hours or 0.0 for hours in found.hours.values())
+
+
+# --- Machines: every second of every node -----------------------------------------------------------
+
+
+def by_seconds(log: Log, opened: FleetLog) -> dict[str, float]:
+    """Hours out of service, idle, idle while jobs waited that would have fitted, and allocated."""
+    begin, end = int(opened.begin_s) - BASE, int(opened.end_s) - BASE
+    rows = opened.rows(f"SELECT node, gpus FROM {opened.table('nodes')}")
+    size = {row["node"]: row["gpus"] for row in rows}
+    place = {node: k for k, node in enumerate(size)}
+    seconds = end - begin
+    used = np.zeros((len(size), seconds))
+    waiting = Counter[tuple[int, int]]()
+    allocated = located = 0.0
+    for each in log.attempts:
+        gpus, low = each.gpu_count, (each.start or 0) - begin
+        if each.start is not None:
+            allocated += gpus * each.ran_s
+            for node in each.nodes:
+                used[place[node], low : low + each.ran_s] += gpus / len(each.nodes)
+                located += gpus / len(each.nodes) * each.ran_s
+        waiting.update((t, gpus) for t in range(each.waits_from - begin, max(low, 0) or seconds))
+    down = np.zeros(used.shape, bool)
+    for outage in log.outages:
+        until = seconds if outage.end is None else outage.end - begin
+        down[place[outage.node], max(outage.start - begin, 0) : until] = True
+    sizes = np.array([*size.values()])[:, None]
+    free = np.maximum(sizes - used, 0)
+    excess = np.maximum(used - sizes, 0).sum()
+    idle = np.where(down, 0, free).sum(0)
+    fitting = np.zeros(seconds)
+    for (t, gpus), count in waiting.items():
+        if 0 <= t < seconds and gpus <= idle[t]:
+            fitting[t] += count * gpus
+    left = max(idle.sum() - (allocated - located + excess), 0)
+    could = min(np.minimum(idle, fitting).sum(), left)
+    return {
+        OUT: np.where(down, free, 0).sum() / 3600,
+        IDLE: (left - could) / 3600,
+        WAITING: could / 3600,
+        "allocated": allocated / 3600,
+    }
+
+
+@pytest.mark.parametrize("seed", [11, 12, pytest.param(13, marks=pytest.mark.full)])
+def test_every_second_of_every_node(seed: int, tmp_path: Path) -> None:
+    rows = random_log(seed, jobs=40, node_count=7, span_s=9_000)
+    log = rows.open(tmp_path)
+    found = ledger(log)
+    expected = by_seconds(rows, log)
+    assert found.allocated == pytest.approx(expected.pop("allocated"))
+    for part, hours in expected.items():
+        assert found.hours[part] == pytest.approx(hours, abs=1e-6), part
+    # What attempts used beyond the inventory is more capacity, not less of another part.
+    assert found.capacity == pytest.approx(total(found))
+    assert all((hours or 0) >= 0 for hours in found.hours.values())
+
+
+@pytest.mark.parametrize("since", [None, "2026-01-05T01:00:00", "20m"])
+def test_losses_are_those_of_goodput(since: str | None, tmp_path: Path) -> None:
+    log = random_log(14, jobs=60).open(tmp_path, Assumptions(checkpoint_interval_s=900), since)
+    found, lost = ledger(log), fleet.goodput(log)
+    assert found.allocated == pytest.approx(lost.total_gpu_hours)
+    assert found.capacity == pytest.approx(total(found))
+    if since is None:  # what was lost of an attempt before the window does not count here
+        assert found.hours["lost_first_order"] == pytest.approx(lost.lost_first_order)
+        assert found.hours["lost_second_order"] == pytest.approx(lost.lost_second_order)
+
+
+def test_the_bundled_cluster(testbed: Path, tmp_path: Path) -> None:
+    fleet.ingest([testbed], tmp_path / "store")
+    found, lost = ledger(tmp_path / "store", by="user"), fleet.goodput(tmp_path / "store")
+    assert found.hours["lost_first_order"] == pytest.approx(lost.lost_first_order)
+    assert found.hours["lost_second_order"] == pytest.approx(lost.lost_second_order)
+    # Attempts of one second on a node that another one still held are beyond the inventory.
+    assert found.capacity == pytest.approx(128 * (found.end_s - found.begin_s) / 3600, rel=1e-3)
+    assert total(found) == pytest.approx(found.capacity)
+    assert found.by is not None
+    assert sum(found.by["hours"].to_pylist()) == pytest.approx(found.allocated)
+    for part in USED:
+        assert sum(found.by[part].to_pylist()) == pytest.approx(found.hours[part] or 0.0)
+
+
+def test_missing_sources_are_unknown_and_not_zero(tmp_path: Path) -> None:
+    attempts = [Attempt(1, ("n1",), 0, 3600), Attempt(2, ("n2",), 1800, 7200)]
+    outage = [Outage("n1", 3600, 7200)]
+    whole = ledger(Log(attempts, outages=outage, nodes=EIGHT).open(tmp_path / "a"))
+    assert (whole.capacity, whole.hours[OUT], whole.hours[IDLE]) == (32, 8, 4)
+    no_outages = ledger(Log(attempts, nodes=EIGHT).open(tmp_path / "b"))
+    assert (no_outages.capacity, no_outages.hours[OUT], no_outages.hours[IDLE]) == (32, None, 12)
+    no_nodes = ledger(Log(attempts, outages=outage).open(tmp_path / "c"))
+    assert no_nodes.capacity is None
+    assert [no_nodes.hours[part] for part in UNUSED] == [None] * 3
+    assert no_nodes.total == no_nodes.allocated == 20
+
+
+def test_nodes_take_the_place_of_gpus(tmp_path: Path) -> None:
+    attempts = [Attempt(1, ("n1", "n2"), 0, 3600, gpus=0), Attempt(2, ("n1",), 3600, 7200, gpus=0)]
+    found = ledger(Log(attempts, nodes={"n1": 0, "n2": 0}).open(tmp_path))
+    assert (found.unit, found.capacity, found.allocated, found.hours[IDLE]) == (
+        "node-hours",
+        4,
+        3,
+        1,
+    )
+
+
+def test_jobs_wait_beside_idle_machines_only_if_they_fit(tmp_path: Path) -> None:
+    attempts = [
+        Attempt(1, ("n1",), 0, 7200),
+        Attempt(2, ("n1", "n2"), 7200, 10_800, submit=0),  # 16 GPUs while 8 are idle
+        Attempt(3, ("n2",), 3600, 7200, gpus=2, submit=1800),
+    ]
+    found = ledger(Log(attempts, nodes=EIGHT).open(tmp_path))
+    assert found.hours[WAITING] == pytest.approx(2 * 0.5)
+    assert found.ci95[WAITING] == (0, found.hours[WAITING])
+
+
+# --- Runs -------------------------------------------------------------------------------------------
+
+
+def record(
+    folder: Path, *, job: int = 7, restarts: int = 0, begin: int = 100, **fields: Any
+) -> Path:
+    """A launch of one rank that holds eight GPUs: 50 s initialization, then 400 s of steps and waits."""
+    first = recordings.start(
+        labels={"slurm_job": str(job), "slurm_restarts": str(restarts)},
+        opened_s=float(BASE + begin),
+        monotonic_s=float(begin),
+        gpus=8.0,
+        **fields,
+    )
+    events: list[dict[str, Any]] = [{"event": "ready", "resumed_from": None, "t": 50.0}]
+    for k in range(4):
+        at = 50.0 + 100 * k
+        events.append({"event": "data_wait", "seconds": 30.0, "t": at + 30})
+        events.append({"event": "step", "step": k + 1, "seconds": 70.0, "t": at + 100})
+    events.append({"event": "end", "how": "clean", "t": 450.0})
+    recordings.write(folder, first, events)
+    return folder
+
+
+def cluster(tmp_path: Path, *attempts: Attempt) -> FleetLog:
+    return Log([*attempts], nodes=EIGHT).open(tmp_path / "log")
+
+
+def test_a_record_says_what_an_attempt_did(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720), Attempt(8, ("n2",), 0, 720))
+    folder = record(tmp_path / "runs" / "run")
+    found, made = ledger(log, [tmp_path / "runs"]), runs.breakdown(folder)
+    hours = {part: round((found.hours[part] or 0) * 3600 / 8, 6) for part in LABELS}
+    assert hours["productive"] == 280 == made.parts["productive"]
+    assert hours["data_wait"] == 120 == made.parts["data_wait"]
+    # 100 s until the first process, and 50 s of it; job 8 has no record: an estimate.
+    assert hours["initialization"] == 150 + log.init_s
+    assert hours["waiting_for_ranks"] == 720 - 550
+    assert hours["unrecorded"] == 720 - log.init_s
+    assert found.runs == 1
+    assert found.capacity == pytest.approx(total(found))
+    assert found.measured["productive"] == found.hours["productive"]
+    assert not [each for each in found.unknowns() if each.doubt and "run" in each.text]
+    wins = {row["change"]: row["hours_a_month"] for row in found.changes}
+    month = 30 * 86_400 / (log.end_s - log.begin_s)
+    assert wins["Feed run without waits for data"] == pytest.approx(120 * 8 / 3600 * month)
+
+
+def test_restarts_go_to_their_own_attempts(tmp_path: Path) -> None:
+    log = cluster(
+        tmp_path,
+        Attempt(7, ("n1",), 0, 600, "NODE_FAIL"),
+        Attempt(7, ("n2",), 1000, 1720, submit=700),
+    )
+    record(tmp_path / "run", boot_id="a")
+    record(tmp_path / "run", begin=1100, restarts=1, boot_id="a")
+    found = ledger(log, [tmp_path / "run"])
+    hours = {part: round((found.hours[part] or 0) * 3600 / 8, 6) for part in LABELS}
+    assert (hours["productive"], hours["replayed"], hours["data_wait"]) == (280, 280, 240)
+    assert hours["initialization"] == 2 * 150
+    assert (hours["lost_first_order"], hours["unrecorded"]) == (0, 0)
+    later = ledger(fleet.open(log.store, since="720s"), [tmp_path / "run"])
+    assert {part: later.hours[part] for part in ("productive", "replayed")} == {
+        "productive": 0,
+        "replayed": pytest.approx(280 * 8 / 3600),
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "hours"),
+    [
+        ({"job": 9}, 0),  # no such job
+        ({"begin": 7300}, 0),  # clocks two hours apart
+        ({"labels": {}}, 0),  # nobody told the job
+        ({"labels": {}, "launch": "slurm-7-0-0"}, 280),
+    ],
+)
+def test_records_that_belong_nowhere_are_said(
+    fields: dict[str, Any], hours: int, tmp_path: Path
+) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    labels = fields.pop("labels", None)
+    folder = record(tmp_path / "run", **fields)
+    if labels is not None:
+        [file] = folder.iterdir()
+        first, *rest = file.read_text().splitlines()
+        event = json.loads(first) | {"labels": labels}
+        file.write_text("\n".join([json.dumps(event), *rest]) + "\n")
+    found = ledger(log, [folder])
+    assert (found.hours["productive"] or 0) * 3600 / 8 == pytest.approx(hours)
+    assert any("run" in each.text for each in found.unknowns() if each.doubt) == (hours == 0)
+    assert found.capacity == pytest.approx(total(found))
+
+
+def test_an_attempt_is_counted_once(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    record(tmp_path / "one", run_id="one")
+    record(tmp_path / "two", run_id="two", begin=120)
+    found = ledger(log, [tmp_path / "one", tmp_path / "two"])
+    assert found.hours["productive"] == pytest.approx(280 * 8 / 3600)
+    assert found.runs == 1
+    assert any("one attempt of job 7" in each.text for each in found.unknowns())
+
+
+def test_gpus_that_no_record_counts_are_unknown(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1", "n2"), 0, 720))
+    found = ledger(log, [record(tmp_path / "run")])
+    assert found.hours["productive"] == pytest.approx(280 * 8 / 3600)
+    assert found.hours["unrecorded"] == pytest.approx(450 * 8 / 3600)
+    assert found.hours["initialization"] == pytest.approx((100 * 16 + 50 * 8) / 3600)
+
+
+def test_a_folder_without_records(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    assert ledger(log).hours["productive"] is None
+    with pytest.raises(InputError) as caught:
+        ledger(log, [tmp_path])
+    assert caught.value.code == "no-data"
+
+
+# --- Changes ----------------------------------------------------------------------------------------
+
+
+def test_each_change_is_counted_given_those_before_it(tmp_path: Path) -> None:
+    """A loop is four fifths of the losses: for the rest, more checkpoints would cost more than they win."""
+    loop = [
+        Attempt(1, ("n1",), 4000 * k, 4000 * k + 3600, "NODE_FAIL", submit=4000 * k)
+        for k in range(5)
+    ]
+    log = Log([*loop, Attempt(2, ("n2",), 0, 20_000)], nodes=EIGHT).open(
+        tmp_path, Assumptions(checkpoint_interval_s=1800, write_s=60.0)
+    )
+    found = ledger(log)
+    rows = {row["change"]: row["hours_a_month"] for row in found.changes}
+    months = (log.end_s - log.begin_s) / (30 * 86_400)
+    lost, writes = found.hours["lost_first_order"], found.hours["checkpoint"]
+    assert lost == pytest.approx(10)
+    assert rows["Stop 1 crash loop, first job 1"] * months == pytest.approx(8)
+    assert writes is not None
+    ratio = (writes / 10) ** 0.5
+    assert (
+        (1 - ratio) * 10 + (1 - 1 / ratio) * writes > 0 > (1 - ratio) * 2 + (1 - 1 / ratio) * writes
+    )
+    assert not any(change.startswith("Write checkpoints") for change in rows)
+    assert [*rows.values()] == sorted(rows.values(), reverse=True)
+
+
+# --- Simulated fleets -------------------------------------------------------------------------------
+
+SEEDS = 100
+ASSUMED = Assumptions(checkpoint_interval_s=3600, init_s=300, write_s=60, save_on_signal=True)
+
+
+@pytest.fixture(scope="module")
+def inside(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[range], Iterator[dict[str, bool]]]:
+    """For each seed whether the injected hours of each part lie in its interval."""
+
+    def found(seeds: range) -> Iterator[dict[str, bool]]:
+        for seed in seeds:
+            store = tmp_path_factory.mktemp("simulated") / "store"
+            fleet.simulate("small", store, days=4, seed=seed)
+            log = fleet.open(store, assumptions=ASSUMED)
+            books = ledger(log)
+            log.engine.load("truth", pq.read_table(store / "truth" / "attempts.parquet"))
+            [truth] = log.rows(
+                f"""SELECT sum(CASE WHEN failure IS NOT NULL THEN gpus * lost_s ELSE 0 END) / 3600
+                    AS lost_first_order, sum(gpus * init_s) / 3600 AS initialization,
+                    sum(gpus * write_s) / 3600 AS checkpoint
+                FROM {log.executions} AS attempts JOIN truth USING (job_id, attempt)"""
+            )
+            assert books.capacity == pytest.approx(total(books))
+            yield {
+                part: low - 1e-6 * low <= truth[part] <= high + 1e-6 * high
+                for part in truth
+                for low, high in [books.ci95.get(part, (books.hours[part],) * 2)]
+            }
+
+    return found
+
+
+def test_injected_hours_are_in_their_intervals(inside: Any) -> None:
+    assert sum(all(each.values()) for each in inside(range(1, 4))) >= 2
+
+
+@pytest.mark.full
+def test_in_ninety_of_a_hundred_fleets(inside: Any) -> None:
+    counts = Counter(part for each in inside(range(1, SEEDS + 1)) for part in each if each[part])
+    assert min(counts.values()) >= 0.9 * SEEDS
+
+
+def test_co2_of_the_parts(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    found = ledger(log, signal=500.0)
+    kg = carbon.account(log, 500.0).totals["kg_co2"]
+    assert found.kg_per_hour == pytest.approx(kg / found.allocated)
+    assert kg == pytest.approx(1.6 * 0.4 * 1.1 * 0.5)
+    table = found.sections()[0].tables[0].data
+    assert sum(each or 0 for each in table["kg_co2"].to_pylist()) == pytest.approx(kg)
+    assert table["kg_co2"].to_pylist()[:3] == [None] * 3  # what idle machines draw is not known
+
+
+# --- The command ------------------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    record(tmp_path / "runs" / "run")
+    page = tmp_path / "page.html"
+    words = [log.store.path, "--runs", tmp_path / "runs", "--json", "--html", page]
+    ran = invoke(app, words)
+    told = json.loads(ran.stdout)
+    assert told["parts"]["productive"]["hours"] == pytest.approx(280 * 8 / 3600)
+    assert (told["unit"], told["runs"], told["capacity"]) == ("GPU-hours", 1, pytest.approx(3.2))
+    assert "next" in page.read_text()
