@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from holdfast import automata as fa
-from holdfast import carbon, federated, fleet, go, profile, runs, sparse
+from holdfast import carbon, federated, fleet, go, ledger, profile, runs, sparse
 from holdfast.data import croissant, curation, pipeline, records
 from holdfast.lm import generate, safety
 from holdfast.lm import query as q
@@ -33,6 +33,7 @@ ROOMS: dict[str, ModuleType] = {
     "federated": federated,
     "fleet": fleet,
     "go": go,
+    "ledger": ledger,
     "runs": runs,
     "lm.query": q,
     "lm.generate": generate,

@@ -15,7 +15,7 @@ import recordings
 from logs import BASE, Attempt, Log, Outage, random_log
 
 from command_line import invoke
-from holdfast import fleet, runs
+from holdfast import carbon, fleet, runs
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
 from holdfast.ledger import Ledger, ledger
@@ -108,7 +108,7 @@ def test_the_bundled_cluster(testbed: Path, tmp_path: Path) -> None:
     assert found.by is not None
     assert sum(found.by["hours"].to_pylist()) == pytest.approx(found.allocated)
     for part in USED:
-        assert sum(found.by[part].to_pylist()) == pytest.approx(found.hours[part])
+        assert sum(found.by[part].to_pylist()) == pytest.approx(found.hours[part] or 0.0)
 
 
 def test_missing_sources_are_unknown_and_not_zero(tmp_path: Path) -> None:
@@ -260,6 +260,7 @@ def test_gpus_that_no_record_counts_are_unknown(tmp_path: Path) -> None:
 
 def test_a_folder_without_records(tmp_path: Path) -> None:
     log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    assert ledger(log).hours["productive"] is None
     with pytest.raises(InputError) as caught:
         ledger(log, [tmp_path])
     assert caught.value.code == "no-data"
@@ -335,6 +336,17 @@ def test_injected_hours_are_in_their_intervals(inside: Any) -> None:
 def test_in_ninety_of_a_hundred_fleets(inside: Any) -> None:
     counts = Counter(part for each in inside(range(1, SEEDS + 1)) for part in each if each[part])
     assert min(counts.values()) >= 0.9 * SEEDS
+
+
+def test_co2_of_the_parts(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    found = ledger(log, signal=500.0)
+    kg = carbon.account(log, 500.0).totals["kg_co2"]
+    assert found.kg_per_hour == pytest.approx(kg / found.allocated)
+    assert kg == pytest.approx(1.6 * 0.4 * 1.1 * 0.5)
+    table = found.sections()[0].tables[0].data
+    assert sum(each or 0 for each in table["kg_co2"].to_pylist()) == pytest.approx(kg)
+    assert table["kg_co2"].to_pylist()[:3] == [None] * 3  # what idle machines draw is not known
 
 
 # --- The command ------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from typing import Any, Literal, cast
 import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.carbon.accounting import account
+from holdfast.carbon.signals import Signal
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.log import AnyLog, FleetLog, open_log
 from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
@@ -18,11 +20,14 @@ from holdfast.fleet.schema import Row, schema
 from holdfast.ledger.capacity import Capacity, capacity
 from holdfast.ledger.changes import changes
 from holdfast.ledger.parts import (
+    ESTIMATED,
     IDLE,
     LABELS,
     LOST,
+    MEANINGS,
     OUT,
     PRODUCTIVE,
+    RECORDED,
     UNRECORDED,
     UNUSED,
     USED,
@@ -76,6 +81,8 @@ class Ledger(Doubtful):
     """With records."""
     by: pa.Table | None
     """A row per user, partition or account, most hours first: its name, hours, and those of each part."""
+    kg_per_hour: float | None
+    """Mean CO2 of an allocated hour; None without a signal. What idle machines draw is not known."""
     changes: tuple[Row, ...]
     """What to do next; see `holdfast.ledger.changes`."""
     assumed: dict[str, float]
@@ -105,6 +112,7 @@ class Ledger(Doubtful):
             "capacity": self.capacity,
             "allocated": self.allocated,
             "runs": self.runs,
+            "kg_co2_per_hour": self.kg_per_hour,
             "parts": parts,
             "changes": self.changes,
             "by": None if self.by is None else self.by.to_pylist(),
@@ -147,10 +155,14 @@ class Ledger(Doubtful):
         rows = [
             {
                 "part": LABELS[part],
+                "meaning": MEANINGS[part],
                 "hours": hours,
                 "share": None if hours is None else hours / self.total,
                 "low": self.ci95.get(part, (None, None))[0],
                 "high": self.ci95.get(part, (None, None))[1],
+                "kg_co2": None
+                if self.kg_per_hour is None or part in UNUSED or hours is None
+                else hours * self.kg_per_hour,
                 "known": self._known(part),
             }
             for part, hours in self.hours.items()
@@ -160,8 +172,12 @@ class Ledger(Doubtful):
             "part": ColumnFormat("Part"),
             "hours": ColumnFormat("Hours, 95 %", unit, interval=("low", "high")),
             "share": ColumnFormat("Share", "%", digits=1),
+            "kg_co2": ColumnFormat("CO2", "kg"),
             "known": ColumnFormat("How it is known"),
+            "meaning": ColumnFormat("What it is", detail=True),
         }
+        if self.kg_per_hour is None:
+            del columns["kg_co2"]
         drops = [(LABELS[p], -h) for p, h in self.hours.items() if h and p != PRODUCTIVE]
         drawn = figures.waterfall(
             [("Capacity" if self.capacity is not None else "Allocated", self.total), *drops],
@@ -194,13 +210,14 @@ class Ledger(Doubtful):
         return found
 
     def _known(self, part: str) -> str:
-        hours = self.hours[part]
+        hours, measured = self.hours[part], self.measured.get(part, 0.0)
         if hours is None or part == UNRECORDED:
             return "unknown"
-        measured = self.measured.get(part, 0.0)
-        if measured >= hours:
+        if part == IDLE and self.hours[OUT] is None:
+            return "measured, with what was out of service"
+        if part not in ESTIMATED or measured >= hours > 0:
             return "measured"
-        return "estimated" if not measured else f"{percent(measured / hours)} measured"
+        return f"{percent(measured / hours)} measured" if measured else "estimated"
 
     def _sentence(self) -> str:
         total, share = self.total, {p: (h or 0.0) / self.total for p, h in self.hours.items()}
@@ -213,14 +230,15 @@ class Ledger(Doubtful):
             else f"Of {what} that were allocated {since} (the capacity is unknown)"
         )
         lost = sum(share[part] for part in LOST)
-        steps = percent(share[PRODUCTIVE])
-        text += f", {steps} are recorded as productive steps, and {percent(lost)} were lost"
+        steps = f"{percent(share[PRODUCTIVE])} are recorded as productive steps, " * bool(self.runs)
+        text += f", {steps}{percent(lost)} were lost"
         if share[UNRECORDED]:
-            text += f"; for what {percent(share[UNRECORDED])} were used no record says"
+            text += f", and of {percent(share[UNRECORDED])} no record says whether they trained"
         worst = max((*UNUSED, *LOST), key=lambda part: share[part])
         if share[worst]:
-            name = LABELS[worst][:1].lower() + LABELS[worst][1:]
-            text += f". The largest part that could be won is {percent(share[worst])}: {name}"
+            text += (
+                f". The largest part to win back: {percent(share[worst])}, {LABELS[worst].lower()}"
+            )
         return f"{text}."
 
     def _next_section(self, unit: str) -> Section:
@@ -275,6 +293,7 @@ def ledger(
     *,
     since: str | None = None,
     by: By | None = None,
+    signal: Signal | float | None = None,
 ) -> Ledger:
     """Divide all machine time of a fleet.
 
@@ -283,6 +302,7 @@ def ledger(
         runs: folders with the records of its runs, or around them.
         since: use only what happened after: "30d" (before the end of the log) or an ISO time.
         by: also by user, partition or account.
+        signal: average intensity of the grid, gCO2/kWh, for the CO2 of each part; see `carbon.account`.
 
     Raises:
         InputError: what opening the store and reading the records refuse.
@@ -300,6 +320,8 @@ def ledger(
     for part in USED:
         measured[part] = used.measured.get(part, 0.0)
         hours[part] = measured[part] + used.estimated.get(part, 0.0)
+        if part in RECORDED and not found.by_run:
+            hours[part] = None  # it is in what no record tells
     measured[USERS] = hours[USERS] or 0.0  # the log tells how an attempt ended
     ci95 = {
         part: (max((hours[part] or 0.0) - below, measured[part]), (hours[part] or 0.0) + above)
@@ -319,6 +341,7 @@ def ledger(
         ci95,
         len(found.by_run),
         used.by,
+        None if signal is None else _kg_per_hour(log, signal),
         tuple(changes(log, hours, ci95, used, found.by_run)),
         {
             "checkpoint_interval_s": assumptions.checkpoint_interval_s,
@@ -328,6 +351,12 @@ def ledger(
         tuple(_gaps(log, had, used, found.doubts)),
         log=log,
     )
+
+
+def _kg_per_hour(log: FleetLog, signal: Signal | float) -> float | None:
+    emitted = account(log, signal)
+    kg = emitted.totals["kg_co2"]
+    return None if kg is None or not emitted.gpu_hours else kg / emitted.gpu_hours
 
 
 def _gaps(log: FleetLog, had: Capacity, used: Use, doubts: Sequence[str]) -> list[Unknown]:

@@ -11,26 +11,47 @@ RANKS, EVALUATION, PRODUCTIVE = "waiting_for_ranks", "evaluation", "productive"
 USERS, UNRECORDED = "users", "unrecorded"
 
 LABELS = {
-    OUT: "Out of service: down or drained",
-    IDLE: "Idle, and nothing waited that would have fitted",
-    WAITING: "Idle while jobs waited that would have fitted",
-    FIRST: "Lost to infrastructure failures",
-    SECOND: "Lost to preemptions that follow them",
-    INIT: "Restarts and initialization",
+    OUT: "Out of service",
+    IDLE: "Idle",
+    WAITING: "Idle while jobs waited",
+    FIRST: "Lost to failures",
+    SECOND: "Lost to preemptions",
+    INIT: "Starts",
     REPLAYED: "Replayed steps",
     CHECKPOINT: "Checkpoint writes",
     DATA: "Waiting for data",
-    RANKS: "Waiting for the slowest rank, or hung",
+    RANKS: "Waiting for ranks",
     EVALUATION: "Evaluation",
     PRODUCTIVE: "Productive steps",
-    USERS: "Cancelled by users, or ended by their error",
-    UNRECORDED: "Allocated, and no record says for what",
+    USERS: "Ended by users",
+    UNRECORDED: "Not recorded",
 }
-"""Part -> what it is, in the order of the waterfall."""
+"""Part -> its name, in the order of the waterfall."""
+
+MEANINGS = {
+    OUT: "nodes that are down or drained, and not in use",
+    IDLE: "nothing waited that would have fitted",
+    WAITING: "at most: any idle machine would have done for a job that is no larger",
+    FIRST: "work since the last checkpoint of attempts that the infrastructure ended",
+    SECOND: "the same of attempts preempted when such a job came back",
+    INIT: "from the begin of an attempt to its first step, and restarts inside it",
+    REPLAYED: "steps done again, or lost to other preemptions and requeues",
+    CHECKPOINT: "the part that stops the training",
+    DATA: "the training waited for its next batch",
+    RANKS: "for the slowest rank, or hung",
+    EVALUATION: "of the model",
+    PRODUCTIVE: "recorded steps that were done for the first time",
+    USERS: "cancelled, or ended by an error of the program: not called lost",
+    UNRECORDED: "allocated, and no record says for what",
+}
 
 UNUSED = (OUT, IDLE, WAITING)
 USED = tuple(part for part in LABELS if part not in UNUSED)
 """What the allocated hours divide into."""
+ESTIMATED = (WAITING, FIRST, SECOND, INIT, REPLAYED, CHECKPOINT)
+"""Parts of which a log without records gives an estimate."""
+RECORDED = (DATA, RANKS, EVALUATION, PRODUCTIVE)
+"""Parts that only records tell."""
 LOST = (FIRST, SECOND, INIT, REPLAYED, CHECKPOINT, DATA, RANKS)
 """Parts that another configuration or repair would turn into steps."""
 

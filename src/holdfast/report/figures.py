@@ -242,7 +242,7 @@ def waterfall(
         values, level = [], 0.0
         for name, amount in steps:
             values.append({"step": name, "from": level, "to": level + amount, "amount": amount})
-            level += amount
+            level = round(level + amount, 9)  # no bar below zero by rounding
         values.append({"step": total, "from": 0.0, "to": level, "amount": level})
         for row in values:
             row["colour"] = colour((meanings or {}).get(str(row["step"]), "user"))
