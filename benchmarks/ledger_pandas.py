@@ -48,7 +48,9 @@ def parts(store: Path) -> dict[str, float]:
     for name in ("state", "qos"):
         attempts[name] = attempts[name].astype("category")
     attempts["runtime"] = attempts.runtime.fillna(0.0)
-    events = pd.read_parquet(store / "health", columns=["time_s", "node", "check", "severity", "result"])
+    events = pd.read_parquet(
+        store / "health", columns=["time_s", "node", "check", "severity", "result"]
+    )
     events = events[events.result == "fail"].rename(columns={"time_s": "time"})
     placed = attempts[["nodes"]].explode("nodes").dropna()
     placed["nodes"] = placed.nodes.astype("category")

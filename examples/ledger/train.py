@@ -9,7 +9,6 @@ training goes on from its last checkpoint.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
@@ -72,9 +71,13 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         if number % options.checkpoint_every == 0 and dist.get_rank() == 0:
-            state = {"step": number, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            state = {
+                "step": number,
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+            }
             torch.save(state, options.folder / "next.pt")
-            os.replace(options.folder / "next.pt", last)
+            (options.folder / "next.pt").replace(last)
             print(f"step {number}: loss {loss.item():.3f}", flush=True)
     dist.destroy_process_group()
 
