@@ -1,4 +1,4 @@
-"""The bundled cluster with recorded trainings: its parts against the columns of `sacct` and `runs report`."""
+"""The bundled cluster with recorded trainings: its parts against `sacct` by hand, and `runs report`."""
 
 from __future__ import annotations
 
