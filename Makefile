@@ -28,9 +28,11 @@ DEMO_WINDOWS := --check-before 45s --check-after 10s --preempt-slack 30s --check
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.core ## the main job on the bundled log: a report and its findings
+demo: $(VENV)/.core ## the main job on the bundled logs: a report, and where all machine time went
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
+	$(BIN)/holdfast --quiet fleet ingest examples/ledger -o out/recorded
+	$(BIN)/holdfast ledger out/recorded --runs examples/ledger/runs --checkpoint 60s --init 1s --html out/ledger.html
 
 # Debian's packages come while Python's do, and most of their time is the network's. What takes one processor
 # runs beside what takes the other, or in the moments in which the tests wait: for a time limit, for the disk.
@@ -63,7 +65,7 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.peers .jpeg ## side-by-side benchmarks; rewrites docs/benchmarks.md
-	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints \
+	for name in fleet_ingest_report fleet_simulate ledger runs_recorder runs_hang runs_diagnose runs_checkpoints \
 	  automata_compose automata_batches query_compile query_search query_truth records_read records_training croissant_load \
 	  carbon_plan profile_ops profile_numerics go_playouts go_strength; do \
 	  $(BIN)/python benchmarks/$$name.py; done
@@ -86,7 +88,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[runs]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -221,6 +221,22 @@ def goodput(attempts: pd.DataFrame, placed: pd.DataFrame, causes: pd.DataFrame) 
     cause = causes.groupby(level=0).check.first().reindex(attempts.index).fillna("unattributed")
     failed = attempts[attempts.infrastructure]
 
+    second = second_order(attempts, placed)
+    size = pd.cut(attempts.gpus, SIZES)
+    loops = failed.sort_values("end").groupby("job").end
+    span = failed.sort_values("end").end - loops.shift(2)
+    return {
+        "total": float(attempts.gpu_hours.sum()),
+        "lost_first_order": float(first.sum()),
+        "lost_second_order": float(lost.loc[second].sum()),
+        "by_job_size": first.groupby(size, observed=True).sum().to_list(),
+        "by_cause": first[attempts.infrastructure].groupby(cause[failed.index]).sum().to_dict(),
+        "crash_loops": failed.loc[span[span <= DAY_S].index, "job"].unique().tolist(),
+    }
+
+
+def second_order(attempts: pd.DataFrame, placed: pd.DataFrame) -> pd.Series:
+    """Indices of the attempts that a job preempted which had failed before."""
     before = attempts.groupby("job").infrastructure.cumsum() - attempts.infrastructure
     outranks = attempts.qos == "high"
     starts = placed[outranks.loc[placed.index]].join(attempts[["start", "priority", "job"]])
@@ -240,19 +256,7 @@ def goodput(attempts: pd.DataFrame, placed: pd.DataFrame, causes: pd.DataFrame) 
         & (pairs.job != pairs.job_by)
     ]
     pairs = pairs.sort_values("start").drop_duplicates("index")
-    second = pairs[before.loc[pairs.index_by].to_numpy() > 0]["index"]
-
-    size = pd.cut(attempts.gpus, SIZES)
-    loops = failed.sort_values("end").groupby("job").end
-    span = failed.sort_values("end").end - loops.shift(2)
-    return {
-        "total": float(attempts.gpu_hours.sum()),
-        "lost_first_order": float(first.sum()),
-        "lost_second_order": float(lost.loc[second].sum()),
-        "by_job_size": first.groupby(size, observed=True).sum().to_list(),
-        "by_cause": first[attempts.infrastructure].groupby(cause[failed.index]).sum().to_dict(),
-        "crash_loops": failed.loc[span[span <= DAY_S].index, "job"].unique().tolist(),
-    }
+    return pairs[before.loc[pairs.index_by].to_numpy() > 0]["index"]
 
 
 def lemons(attempts: pd.DataFrame, placed: pd.DataFrame, causes: pd.DataFrame) -> list[str]:
