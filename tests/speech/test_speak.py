@@ -17,7 +17,7 @@ from holdfast.cli import main
 from holdfast.errors import InputError
 from holdfast.speech.speak import TimedPhone, Voice, speak, synthesis, track_pitch, train_voice
 from holdfast.speech.speak.network import ProsodySettings, SynthesisSettings
-from holdfast.speech.speak.prosody import Inventory, Scale, measured_pitch
+from holdfast.speech.speak.prosody import measured_pitch
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Sound, VoiceDescription, compress, expand
 
@@ -35,10 +35,8 @@ PHONES = [
 def voice() -> Voice:
     """Small networks with random weights."""
     torch.manual_seed(0)
-    names = ("AH", "HH", "OW", "SIL")
-    inventory = Inventory(names, SOUND.frame_s, Scale(-2.5, 0.5), Scale(5.0, 0.2))
     sizes = ProsodySettings(4, 4), SynthesisSettings(2, 8, 8, 4)
-    return Voice(VoiceDescription(SOUND, inventory, *sizes))
+    return Voice(VoiceDescription(SOUND, ("AH", "HH", "OW", "SIL"), *sizes))
 
 
 def code(error: pytest.ExceptionInfo[InputError]) -> tuple[str, str | None]:
@@ -257,7 +255,7 @@ def test_an_interrupted_run_leaves_a_file_that_plays(
         ([PHONES[0], PHONES[2]], ("conflict", "phones[1]")),
         ([TimedPhone("SIL", 1.0, 0.5)], ("conflict", "phones[0]")),
         ([TimedPhone("SIL", 0.0, 61.0)], ("conflict", "phones[0]")),
-        ([TimedPhone("ZH", 0.0, 0.5)], ("unknown-phone", "phones[0]")),
+        ([PHONES[0], TimedPhone("ZH", 0.01, 0.5)], ("unknown-phone", "phones[1]")),
     ],
 )
 def test_phones_that_cannot_be_spoken(
@@ -266,6 +264,7 @@ def test_phones_that_cannot_be_spoken(
     with pytest.raises(InputError) as error:
         speak(voice, output=tmp_path / "a.wav", prosody=phones)
     assert code(error) == expected
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

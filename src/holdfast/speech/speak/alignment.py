@@ -189,12 +189,12 @@ def align_samples(
     Raises:
         InputError: ``empty-input`` for less than a frame; ``audio-too-short``; ``out-of-range``.
     """
-    graph = PhoneGraph.of_words([each.alternates for each in words])
-    path = best_path(outputs_of(model, samples), graph, model.alphabet)
+    graph = PhoneGraph([each.alternates for each in words], model.alphabet)
+    path = best_path(outputs_of(model, samples), graph)
     gaps = np.add.reduceat(path.gaps, path.first)  # of each phone
     gaps[0] += path.gaps[: path.first[0]].sum()
-    names = [graph.phones[node] for node in path.nodes]
-    owners = np.array([graph.words[node] for node in path.nodes])
+    names = [graph.nodes[node].phone for node in path.nodes]
+    owners = np.array([graph.nodes[node].word for node in path.nodes])
     # A boundary is in the middle of the frames that output it; a frame's time is that of its middle, less
     # what outputs are late.
     late = model.delay_s - model.features.window_s / 2

@@ -24,6 +24,10 @@ def plain_phone(phone: str) -> str:
     return phone.rstrip("012")
 
 
+UNITS = sorted({PAUSE, *map(plain_phone, PHONES)})
+"""Phones without stress, and silence."""
+
+
 class Dictionary:
     """Words and their pronunciations; phones are checked when a word is asked for.
 

@@ -13,6 +13,8 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast.speech.speak.dictionary import UNITS
+
 LEVELS = 256
 """Levels of mu-law."""
 F0_VALUES = 20
@@ -64,7 +66,7 @@ class WaveNet(nn.Module):
     skip += g W_s. Outputs: ReLU(skip), 256 units, ReLU, 256 logits.
     """
 
-    def __init__(self, settings: SynthesisSettings, phones: int) -> None:
+    def __init__(self, settings: SynthesisSettings) -> None:
         super().__init__()
         self.settings = settings
         layers, r, s = settings.layers, settings.residual, settings.skip
@@ -88,7 +90,7 @@ class WaveNet(nn.Module):
         )
         if settings.conditioned:
             units = settings.units
-            self.phone = nn.Embedding(phones, units)
+            self.phone = nn.Embedding(len(UNITS), units)
             self.stress = nn.Embedding(STRESSES, units)
             self.read = nn.GRU(units + NUMBERS, units, 2, batch_first=True, bidirectional=True)
             # Zero: it begins as a network without conditioning, which has learned more per step.
@@ -142,10 +144,10 @@ class WaveNet(nn.Module):
 class ProsodyNetwork(nn.Module):
     """Durations and pitch of phones in one network (Deep Voice, section 3.3)."""
 
-    def __init__(self, settings: ProsodySettings, phones: int) -> None:
+    def __init__(self, settings: ProsodySettings) -> None:
         super().__init__()
         dense, units = settings.dense, settings.units
-        self.phone = nn.Embedding(phones, dense)
+        self.phone = nn.Embedding(len(UNITS), dense)
         self.stress = nn.Embedding(STRESSES, dense)
         self.dense = nn.Sequential(
             nn.Linear(dense, dense), nn.ReLU(), nn.Linear(dense, dense), nn.ReLU()

@@ -8,24 +8,31 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import torch
 from msgspec import Meta
+from torch import Tensor
+from torch.nn import functional
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.opening import open_source
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.speak.dictionary import PAUSE
+from holdfast.speech.speak.network import LEVELS, WaveNet
 from holdfast.speech.speak.pitch import track_pitch
 from holdfast.speech.speak.prosody import (
-    Array,
     TimedPhone,
     check_times,
     edges,
+    frame_numbers,
     measured_pitch,
+    phone_numbers,
+    symbols,
 )
 from holdfast.speech.speak.voice import Sound, compress
 
 Positive = Annotated[float, Meta(gt=0)]
+LN2 = float(np.log(2))
 
 
 @dataclass(frozen=True)
@@ -54,19 +61,40 @@ class Row:
 
 @dataclass(frozen=True)
 class Recording:
-    """An utterance as the networks read it."""
+    """An utterance as the networks read it: P phones in F frames."""
 
-    codes: Array
-    """uint8 [frames x hop] mu-law levels."""
-    phones: tuple[TimedPhone, ...]
+    timed: tuple[TimedPhone, ...]
     """With measured pitch; times begin at 0."""
-    counts: Array
-    """int64 [P] frames of each phone."""
+    phones: Tensor
+    """int64 [P, 2] Phones and stress."""
+    prosody: Tensor
+    """float32 [P, 2 + F0_VALUES] What the network of durations and pitch shall give."""
+    codes: Tensor
+    """uint8 [F x hop + 1] Mu-law levels of the samples, one of silence first."""
+    symbols: Tensor
+    """int64 [F, 2] Phone and stress of each frame."""
+    numbers: Tensor
+    """float32 [F, NUMBERS]"""
 
-    @property
-    def frames(self) -> int:
-        """Whole frames of the recording."""
-        return int(self.counts.sum())
+    def bits(
+        self, network: WaveNet, start: int = 0, frames: int | None = None, context: int = 0
+    ) -> Tensor:
+        """Mean of -log2 P of the samples of some frames; what is before them counts as silence.
+
+        Args:
+            network: predicts.
+            start: first of the frames.
+            frames: number of the frames, if the recording has so many; None: all.
+            context: frames on each side that only the conditioning reads.
+        """
+        hop = (len(self.codes) - 1) // len(self.symbols)
+        stop = min(start + (frames or len(self.symbols)), len(self.symbols))
+        first, last = max(0, start - context), stop + context
+        symbols, numbers = self.symbols[None, first:last], self.numbers[None, first:last]
+        conditioning = network.conditioning(symbols, numbers)[:, start - first : stop - first]
+        codes = self.codes[None, start * hop : stop * hop + 1].long()
+        logits = network(codes, conditioning)
+        return functional.cross_entropy(logits[0], codes[0, 1:]) / LN2
 
 
 def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording]:
@@ -74,7 +102,8 @@ def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording
 
     Raises:
         InputError: ``invalid-syntax`` or what `read_config` and `read_audio` refuse, with the line;
-            ``conflict`` if phones are not in order or end behind the sound; ``empty-input``.
+            ``conflict`` if phones are not in order or end behind the sound; ``unknown-phone``;
+            ``empty-input``.
     """
     found = []
     with open_source(path) as lines:
@@ -111,10 +140,18 @@ def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recordi
     hertz = track_pitch(samples, sound.rate, sound.hop, data.lowest_hz, data.highest_hz)
     times = ((ends - ends[0]) * sound.frame_s).tolist()
     counts = np.diff(ends)
-    phones = [
+    timed = [
         TimedPhone(each.phone, start_s, end_s, () if each.phone == PAUSE else pitch)
         for each, start_s, end_s, pitch in zip(
             row.phones, times, times[1:], measured_pitch(hertz, counts), strict=False
         )
     ]
-    return Recording(compress(samples), tuple(phones), counts)
+    phones = symbols([each.phone for each in timed])
+    arrays = (
+        phones,
+        phone_numbers(timed, sound.frame_s),
+        np.insert(compress(samples), 0, LEVELS // 2),
+        phones.repeat(counts, 0),
+        frame_numbers(timed, sound.frame_s),
+    )
+    return Recording(tuple(timed), *map(torch.from_numpy, arrays))

@@ -22,7 +22,7 @@ from holdfast.plain import plain
 from holdfast.speech.speak.dictionary import PAUSE
 from holdfast.speech.speak.generation import Generator, Precision
 from holdfast.speech.speak.pronunciation import Phonemizer
-from holdfast.speech.speak.prosody import TimedPhone, check_times
+from holdfast.speech.speak.prosody import TimedPhone, check_times, edges, symbols
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Voice, expand
 
@@ -140,7 +140,7 @@ def synthesize(
     voice: Voice, generator: Generator, phones: Sequence[TimedPhone], rng: np.random.Generator
 ) -> np.ndarray[Any, Any]:
     """Samples, float32, of the next phones; the generator continues where it was."""
-    counts = voice.inventory.frame_counts(phones)
+    counts = np.diff(edges(phones, voice.sound.frame_s))
     if not counts.sum():
         return np.zeros(0, np.float32)
     uniforms = rng.random((1, int(counts.sum()) * voice.sound.hop), np.float32)
@@ -228,6 +228,7 @@ def _edited(
         path = Path(phones)
         phones = read_config(path, ProsodyFile, "the prosody").phones
     check_times(phones, voice.sound.frame_s, path)
+    symbols([each.phone for each in phones], voice.description.phones)
     if text:
         wanted = [phone for part in _sentences(text, phonemes) for phone, _, _ in part]
         given = [each.phone for each in phones if each.phone != PAUSE]
