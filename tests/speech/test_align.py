@@ -17,7 +17,7 @@ from holdfast.speech.recognize.audio import resample
 from holdfast.speech.speak.dictionary import Phones
 from holdfast.speech.speak.lattice import PhoneGraph, best_path
 from holdfast.speech.speak.segmentation import UNITS, PairOutputs, PhoneAlphabet
-from holdfast.speech.speak.textgrid import Interval, textgrid
+from holdfast.speech.speak.textgrid import textgrid
 
 BLANK = 0
 SPOKEN = Path(__file__).parents[2] / "examples" / "speech" / "spoken"
@@ -179,9 +179,9 @@ def read_textgrid(content: str) -> tuple[float, dict[str, list[tuple[float, floa
 
 
 def test_textgrid_is_complete_and_reads_back() -> None:
-    rows = [Interval(0.1, 0.30000004, 'say "no"'), Interval(0.30000004, 0.5, "now")]
-    rows.append(Interval(0.5, 0.5, "nothing"))
-    end, tiers = read_textgrid(textgrid({"words": rows, "phones": []}, 1e-5 + 2))
+    rows = [(0, 0.1, ""), (0.1, 0.30000004, 'say "no"'), (0.30000004, 0.5, "now")]
+    rows += [(0.5, 0.5, "nothing"), (0.5, 1e-5 + 2, "")]
+    end, tiers = read_textgrid(textgrid({"words": rows, "phones": [(0, 1e-5 + 2, "")]}))
     assert end == 2.00001
     assert tiers["words"] == [
         (0, 0.1, ""), (0.1, 0.3, 'say "no"'), (0.3, 0.5, "now"), (0.5, 2.00001, ""),

@@ -23,7 +23,7 @@ from holdfast.speech.speak.dictionary import PAUSE, Phones
 from holdfast.speech.speak.lattice import Array, PhoneGraph, best_path
 from holdfast.speech.speak.pronunciation import Phonemizer, Word, model_folder
 from holdfast.speech.speak.segmentation import Aligner
-from holdfast.speech.speak.textgrid import Interval, textgrid
+from holdfast.speech.speak.textgrid import textgrid
 
 Format = Literal["textgrid", "ctm"]
 _MIDDLE = 6.5
@@ -72,10 +72,7 @@ class Alignment(Answer):
     path: Path | None = None
     """File that was written."""
 
-    @property
-    def title(self) -> str:
-        """Heading of the page."""
-        return "Alignment"
+    title = "Alignment"
 
     @property
     def matches(self) -> bool | None:
@@ -169,7 +166,7 @@ def align(
     path = None
     if form is not None:
         path = Path(output or Path(audio).with_suffix(f".{_SUFFIXES[form]}").name)
-        _write(path, form, Path(audio).stem, sound.seconds, *spoken[:2])
+        _write(path, form, Path(audio).stem, *spoken[:2])
     return Alignment(str(audio), sound.seconds, *spoken, path)
 
 
@@ -234,7 +231,6 @@ def _write(
     path: Path,
     form: Format,
     name: str,
-    length: float,
     words: Sequence[AlignedWord],
     phones: Sequence[AlignedPhone],
 ) -> None:
@@ -244,10 +240,9 @@ def _write(
         ]
         content = subtitles(timed, "ctm", name)
     else:
-        tier = [Interval(each.start_s, each.end_s, each.word) for each in words]
-        # Silences are what the tier has no interval for.
-        said = [
-            Interval(each.start_s, each.end_s, each.phone) for each in phones if each.phone != PAUSE
-        ]
-        content = textgrid({"words": tier, "phones": said}, length)
+        said = [(each.start_s, each.end_s, each.phone.replace(PAUSE, "")) for each in phones]
+        # Silences are between words, too.
+        tier = [(each.start_s, each.end_s, each.word) for each in words]
+        tier = sorted([*tier, *(each for each in said if not each[2])])
+        content = textgrid({"words": tier, "phones": said})
     write_whole(path, content.encode())

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.plain import plain
 from holdfast.speech.speak.dictionary import PAUSE, Dictionary, Phones
 from holdfast.speech.speak.normalization import PAUSES, Token, tokens
 
@@ -49,14 +48,7 @@ class Pronunciation(Answer):
 
     words: tuple[Word, ...]
 
-    @property
-    def title(self) -> str:
-        """Heading of the page."""
-        return "Phonemes"
-
-    def to_dict(self) -> dict[str, Any]:
-        """`words`: text, phones, alternates, source, written, place."""
-        return {"words": plain(self.words)}
+    title = "Phonemes"
 
     def unknowns(self) -> Sequence[Unknown]:
         """Words outside the dictionary, and words of several pronunciations."""

@@ -44,10 +44,7 @@ class Speech(Answer):
     phones: Sequence[TimedPhone]
     """What was spoken; can be edited and given back as ``prosody``."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Speech"
+    title = "Speech"
 
     def to_dict(self) -> dict[str, Any]:
         """``{"seconds", "real_time_factor", "phones"}``; ``gain`` only where it is not 1."""
