@@ -21,7 +21,7 @@ from holdfast.speech.recognize.hypotheses import subtitles
 from holdfast.speech.recognize.labels import read_text
 from holdfast.speech.speak.dictionary import PAUSE, Phones
 from holdfast.speech.speak.lattice import Array, PhoneGraph, best_path
-from holdfast.speech.speak.pronunciation import Phonemizer, Word, model_folder
+from holdfast.speech.speak.pronunciation import Phonemizer, Word, check_words, model_folder
 from holdfast.speech.speak.segmentation import Aligner
 from holdfast.speech.speak.textgrid import textgrid
 
@@ -161,6 +161,7 @@ def align(
     if isinstance(text, Path):
         text = read_text(text)
     words = [each for each in Phonemizer(phonemes)(text) if each.source != "pause"]
+    check_words(words, text)
     sound = read_audio(audio, aligner.features.rate)
     spoken = align_samples(aligner, sound.samples, words)
     path = None

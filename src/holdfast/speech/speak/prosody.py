@@ -75,7 +75,8 @@ def edges(phones: Sequence[TimedPhone], frame_s: float) -> Array:
 
 def standard(values: Any, scale: tuple[float, float]) -> Array:
     """The logarithm of durations or frequencies as networks read it: near 0, about 1 wide."""
-    return (np.log(values) - scale[0]) / scale[1]
+    found: Array = (np.log(values) - scale[0]) / scale[1]
+    return found
 
 
 def restored(values: Array, scale: tuple[float, float]) -> Array:

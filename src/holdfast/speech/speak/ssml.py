@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from holdfast.config import invalid_value, unknown_key
 from holdfast.errors import InputError
 
 _KNOWN = {
@@ -121,13 +122,7 @@ def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -
     values = {key.rpartition("}")[2]: value.strip() for key, value in element.attrib.items()}
     unknown = sorted(values.keys() - _KNOWN[name])
     if unknown:
-        raise InputError(
-            "unknown attribute",
-            code="unknown-key",
-            place=f"{path}@{unknown[0]}",
-            found=unknown[0],
-            expected=", ".join(sorted(_KNOWN[name])),
-        )
+        raise unknown_key(unknown[0], _KNOWN[name], path)
     if name == "break":
         key = "time" if "time" in values else "strength"
         yield Span("", manner, _value(key, values.get(key, "medium"), path))
@@ -157,11 +152,6 @@ def _value(key: str, written: str, path: str) -> float:
         value = units[matched[2]](float(matched[1]))
     if not least <= value <= most:
         listed = [*labels, *(f"a number with {unit or 'no unit'}" for unit in units)]
-        raise InputError(
-            f"invalid {key}",
-            code="invalid-value",
-            place=f"{path}@{key}",
-            found=written,
-            expected=f"{', '.join(listed)}; a factor or seconds from {least:g} to {most:g}",
-        )
+        expected = f"{', '.join(listed)}; a factor or seconds from {least:g} to {most:g}"
+        raise invalid_value(f"invalid {key}", None, f"{path}.{key}", written, expected)
     return value

@@ -75,26 +75,21 @@ class Voice:
         self.networks = nn.ModuleDict({"prosody": self.prosody, "wavenet": self.wavenet})
 
     @torch.no_grad()
-    def predict(self, phones: Sequence[str]) -> list[TimedPhone]:
-        """Times, from 0 on, and pitch of the phones of a sentence.
+    def predict(self, phones: Sequence[str]) -> list[tuple[float, tuple[float, ...]]]:
+        """Duration in seconds, and F0 in Hz (none: unvoiced), of the phones of a sentence.
 
         Raises:
             InputError: ``unknown-phone``.
         """
         read = torch.from_numpy(symbols(phones, self.description.phones))[None]
         columns = self.prosody(read, torch.tensor([len(phones)]))[0].double().numpy()
-        durations = restored(columns[:, 0], LOG_DURATION)
-        frame_s = self.sound.frame_s
-        counts = np.maximum(1, np.round(durations.clip(SHORTEST_S, LONGEST_S) / frame_s))
-        times = (np.cumsum([0, *counts]) * frame_s).round(6).tolist()
-        pitch = restored(columns[:, 2:], LOG_F0).round(2).tolist()
-        voiced = columns[:, 1] > 0
-        return [
-            TimedPhone(phone, start_s, end_s, tuple(f0_hz) if sounds else ())
-            for phone, start_s, end_s, f0_hz, sounds in zip(
-                phones, times, times[1:], pitch, voiced, strict=False
-            )
+        durations = restored(columns[:, 0], LOG_DURATION).clip(SHORTEST_S, LONGEST_S).tolist()
+        pitch = restored(columns[:, 2:], LOG_F0).tolist()
+        pitch = [
+            tuple(f0_hz) if logit > 0 else ()
+            for logit, f0_hz in zip(columns[:, 1], pitch, strict=True)
         ]
+        return [*zip(durations, pitch, strict=True)]
 
     @torch.no_grad()
     def conditioning(self, phones: Sequence[TimedPhone]) -> Array:

@@ -139,10 +139,10 @@ def prosody_correlation(voice: Voice, recordings: Sequence[Recording]) -> dict[s
     durations, pitches = [], []
     for each in recordings:
         predicted = voice.predict([phone.phone for phone in each.timed])
-        for one, two in zip(predicted, each.timed, strict=True):
-            if two.phone != PAUSE:
-                durations.append((one.end_s - one.start_s, two.end_s - two.start_s))
-            pitches += list(zip(one.f0_hz, two.f0_hz, strict=False))
+        for (duration_s, f0_hz), real in zip(predicted, each.timed, strict=True):
+            if real.phone != PAUSE:
+                durations.append((duration_s, real.end_s - real.start_s))
+            pitches += list(zip(f0_hz, real.f0_hz, strict=False))
     return {
         "duration_correlation": _correlation(durations),
         "pitch_correlation": _correlation(pitches),
