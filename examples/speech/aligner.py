@@ -88,7 +88,7 @@ def write_delay(folder: Path, model: Path) -> None:
         true = row["phones"]
         said = tuple(each["phone"] for each in true[1:-1])
         sound = read_audio(folder / row["audio_filepath"], aligner.features.rate)
-        _, found, _ = align_samples(aligner, sound.samples, [Word("", said, (said,), "", "", 0)])
+        _, found, _ = align_samples(aligner, sound.samples, [Word("", said, (said,), "dictionary")])
         for a, b in zip(found[1:], true[1:], strict=True):
             (silences if a.phone == "SIL" else late).append(a.start_s - b["start_s"])
     delay_s = float(np.median(late))
