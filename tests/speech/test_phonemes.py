@@ -35,6 +35,11 @@ def said(text: str) -> str:
         ("$5.20 $1", "five dollars and twenty cents one dollar"),
         ("$0.99 £3.50", "ninety nine cents three pounds and fifty pence"),
         ("€5 million now", "five million euros now"),
+        (
+            "-$5 £-1.50 5-$2",
+            "minus five dollars minus one pound and fifty pence five to two dollars",
+        ),
+        ("x² m³ №5 ±2 2^8", "x. squared m. cubed number five plus or minus two two caret eight"),
         ("3.14 -5 5%", "three point one four minus five five percent"),
         (".5 007", "point five zero zero seven"),
         ("5:30pm 7:00 7:05", "five thirty p. m. seven o'clock seven oh five"),
@@ -99,6 +104,7 @@ def test_the_same_text_in_other_forms() -> None:
     [
         ("a\r\nb \u041f", "unknown-character", "line 2, column 3"),
         ("hi \U0001f600", "unknown-character", "line 1, column 4"),
+        ("10⁵", "unknown-character", "line 1, column 3"),
         ("a\x00", "unknown-character", "line 1, column 2"),
         ("\ud800", "unknown-character", "line 1, column 1"),
         ("a " + "ba" * 31, "out-of-range", "line 1, column 3"),

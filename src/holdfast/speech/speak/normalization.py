@@ -47,9 +47,10 @@ _FRACTIONS = _table(
 )
 _SYMBOLS = _table(
     """& and, @ at, % percent, + plus, = equals, # number, ° degrees, $ dollars, £ pounds, € euros,
-    × times, / slash, _ underscore, * star, < less than, > greater than"""
+    × times, / slash, _ underscore, * star, < less than, > greater than, ± plus or minus,
+    ~ tilde, ^ caret, \\ backslash"""
 )
-_ADDRESS = _SYMBOLS | _table(". dot, - dash, : colon, ? question mark, ~ tilde")
+_ADDRESS = _SYMBOLS | _table(". dot, - dash, : colon, ? question mark")
 _ADDRESS |= dict(zip("0123456789", _ONES, strict=False))
 _ABBREVIATIONS = _table(
     """
@@ -64,7 +65,8 @@ oct october, nov november, dec december, tel telephone, fig figure, st street, n
 _SPELLED = {"US", "IT"}
 """Upper-case words that are read as letters although the word in lower case means something else."""
 _LETTERS = _table("ß ss, æ ae, œ oe, ø o, ł l, đ d, ð th, þ th")
-_SAME = {"⁄": "/", "·": " ", "•": " "}
+_SAME = {"⁄": "/", "·": " ", "•": " ", "№": "number ", "²": " squared ", "³": " cubed "}
+_SAME |= {each: each for each in "⁰¹⁴⁵⁶⁷⁸⁹"}  # refused: 10⁵ is not 105
 _SAME |= dict.fromkeys("‘’ʼ′`´", "'") | dict.fromkeys("“”„«»‹›″‚¿¡", '"')
 _SAME |= dict.fromkeys("–−‐‑‒", "-") | dict.fromkeys("—―", "--")
 
@@ -75,7 +77,7 @@ _PATTERN = re.compile(
   | (?P<saint> \bSt\.(?=\s+(?-i:[A-Z])) )
   | (?P<digits> (?:\(\d{{3}}\)\s?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}\b | \d(?:-\d+){{3,}} )
   | (?P<abbreviation> \b(?!No\.(?!\s*\d))(?:{_any(_ABBREVIATIONS)})\. )
-  | (?P<money> [$£€](?:{_NUMBER})(?:\s+(?:{_any(_SCALES)})\b)? )
+  | (?P<money> (?:(?<!\w)-)?[$£€]-?(?:{_NUMBER})(?:\s+(?:{_any(_SCALES)})\b)? )
   | (?P<fraction> \b(?:{_any(_FRACTIONS)})\b )
   | (?P<time> \b(?:[01]?\d|2[0-3]):[0-5]\d\b | \b(?:[01]?\d|2[0-3]):[0-5]\d(?=\s?[ap]m\b) )
   | (?P<half> (?<=\d)\s?[ap]m\b )
@@ -83,7 +85,7 @@ _PATTERN = re.compile(
   | (?P<decade> \b(?:(?:1[1-9]|20)\d|[1-9])0'?s\b )
   | (?P<year> \b(?:1[1-9]|20)\d\d\b(?!,\d|\.\d) )
   | (?P<number> (?:(?<!\w)-)?(?:{_NUMBER}) )
-  | (?P<range> (?<=\d)-(?=\d) )
+  | (?P<range> (?<=\d)-(?=[$£€]?\d) )
   | (?P<letters> \b(?:[a-z]\.){{2,}} )
   | (?P<word> '?[a-z]+(?:['-][a-z]+)* )
   | (?P<dot> (?<=\w)\.(?=\w) )
@@ -264,6 +266,8 @@ def _amount(text: str) -> list[str]:
 
 
 def _money(piece: str) -> list[str]:
+    if "-" in piece:
+        return ["minus", *_money(piece.replace("-", ""))]
     amount, *scale = piece[1:].lower().split()
     one, many, cent, cents = _CURRENCIES[piece[0]].split()
     whole, _, decimals = amount.partition(".")
