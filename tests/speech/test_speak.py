@@ -17,7 +17,7 @@ from holdfast.cli import main
 from holdfast.errors import InputError
 from holdfast.speech.speak import TimedPhone, Voice, speak, synthesis, track_pitch, train_voice
 from holdfast.speech.speak.network import ProsodySettings, SynthesisSettings
-from holdfast.speech.speak.prosody import measured_pitch
+from holdfast.speech.speak.prosody import pitch_of
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Sound, VoiceDescription, compress, expand
 
@@ -74,8 +74,8 @@ def test_noise_and_silence_are_unvoiced() -> None:
 
 def test_pitch_of_phones() -> None:
     hertz = np.array([0, 0, 0, 100, 0, 400, 0, 0, 0, 200.0])
-    found = measured_pitch(hertz, np.array([3, 3, 4]))
-    assert found[0] == found[2] == ()
+    found = [pitch_of(part) for part in np.split(hertz, [3, 6, 10])]
+    assert found[0] == found[2] == found[3] == ()
     assert found[1][0] == pytest.approx(100)
     assert found[1][-1] == pytest.approx(400)
     assert found[1][9] * found[1][10] == pytest.approx(40_000)  # 200 Hz halfway, on a log scale

@@ -189,8 +189,7 @@ def align_samples(
     """
     graph = PhoneGraph([each.alternates for each in words], model.alphabet)
     path = best_path(outputs_of(model, samples), graph)
-    gaps = np.add.reduceat(path.gaps, path.first)  # of each phone
-    gaps[0] += path.gaps[: path.first[0]].sum()
+    gaps = np.add.reduceat(path.gaps, [0, *path.first[1:]])  # of each phone
     names = [graph.nodes[node].phone for node in path.nodes]
     owners = np.array([graph.nodes[node].word for node in path.nodes])
     # A boundary is in the middle of the frames that output it; a frame's time is that of its middle, less

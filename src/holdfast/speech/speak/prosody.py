@@ -143,20 +143,14 @@ def _places(count: int) -> Array:
     return (np.arange(count) + 0.5) / max(count, 1)
 
 
-def measured_pitch(hertz: Array, counts: Array) -> list[tuple[float, ...]]:
-    """F0 of phones from that of frames; none for a phone with fewer voiced frames than unvoiced ones.
+def pitch_of(hertz: Array) -> tuple[float, ...]:
+    """F0 of a phone, `F0_VALUES` numbers; none if it has fewer voiced frames than unvoiced ones.
 
     Args:
-        hertz: [F] Hz, 0 where unvoiced.
-        counts: [P] frames of each phone.
+        hertz: [F] Hz of its frames, 0 where unvoiced.
     """
-    found: list[tuple[float, ...]] = []
-    for part in np.split(hertz, np.cumsum(counts)[:-1]):
-        voiced = np.flatnonzero(part)
-        if 2 * len(voiced) < len(part) or not len(voiced):
-            found.append(())
-            continue
-        places = _places(F0_VALUES) * len(part) - 0.5
-        values = np.exp(np.interp(places, voiced, np.log(part[voiced])))
-        found.append(tuple(values.tolist()))
-    return found
+    voiced = np.flatnonzero(hertz)
+    if 2 * len(voiced) < max(len(hertz), 1):
+        return ()
+    places = _places(F0_VALUES) * len(hertz) - 0.5
+    return tuple(np.exp(np.interp(places, voiced, np.log(hertz[voiced]))).tolist())

@@ -25,8 +25,8 @@ from holdfast.speech.speak.prosody import (
     check_times,
     edges,
     frame_numbers,
-    measured_pitch,
     phone_numbers,
+    pitch_of,
     symbols,
 )
 from holdfast.speech.speak.voice import Sound, compress
@@ -76,22 +76,19 @@ class Recording:
     numbers: Tensor
     """float32 [F, NUMBERS]"""
 
-    def bits(
-        self, network: WaveNet, start: int = 0, frames: int | None = None, context: int = 0
-    ) -> Tensor:
+    def bits(self, network: WaveNet, start: int, frames: int, context: int) -> Tensor:
         """Mean of -log2 P of the samples of some frames; what is before them counts as silence.
 
         Args:
             network: predicts.
             start: first of the frames.
-            frames: number of the frames, if the recording has so many; None: all.
+            frames: number of the frames, if the recording has so many.
             context: frames on each side that only the conditioning reads.
         """
         hop = (len(self.codes) - 1) // len(self.symbols)
-        stop = min(start + (frames or len(self.symbols)), len(self.symbols))
-        first, last = max(0, start - context), stop + context
-        symbols, numbers = self.symbols[None, first:last], self.numbers[None, first:last]
-        conditioning = network.conditioning(symbols, numbers)[:, start - first : stop - first]
+        first, stop = max(0, start - context), start + frames
+        inputs = (each[None, first : stop + context] for each in (self.symbols, self.numbers))
+        conditioning = network.conditioning(*inputs)[:, start - first : stop - first]
         codes = self.codes[None, start * hop : stop * hop + 1].long()
         logits = network(codes, conditioning)
         return functional.cross_entropy(logits[0], codes[0, 1:]) / LN2
@@ -138,20 +135,16 @@ def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recordi
     ends = ends.clip(max=frames)
     samples = samples[ends[0] * sound.hop : ends[-1] * sound.hop]
     hertz = track_pitch(samples, sound.rate, sound.hop, data.lowest_hz, data.highest_hz)
-    times = ((ends - ends[0]) * sound.frame_s).tolist()
-    counts = np.diff(ends)
-    timed = [
-        TimedPhone(each.phone, start_s, end_s, () if each.phone == PAUSE else pitch)
-        for each, start_s, end_s, pitch in zip(
-            row.phones, times, times[1:], measured_pitch(hertz, counts), strict=False
-        )
-    ]
+    places, timed = (ends - ends[0]).tolist(), []
+    for each, start, end in zip(row.phones, places, places[1:], strict=False):
+        f0_hz = () if each.phone == PAUSE else pitch_of(hertz[start:end])
+        timed.append(TimedPhone(each.phone, start * sound.frame_s, end * sound.frame_s, f0_hz))
     phones = symbols([each.phone for each in timed])
     arrays = (
         phones,
         phone_numbers(timed, sound.frame_s),
         np.insert(compress(samples), 0, LEVELS // 2),
-        phones.repeat(counts, 0),
+        phones.repeat(np.diff(places), 0),
         frame_numbers(timed, sound.frame_s),
     )
     return Recording(tuple(timed), *map(torch.from_numpy, arrays))

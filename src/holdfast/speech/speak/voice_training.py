@@ -179,7 +179,10 @@ class SynthesisTrainer(VoiceTrainer):
 def likelihood(voice: Voice, recordings: Sequence[Recording]) -> dict[str, float]:
     """-log2 P per sample of whole recordings, and the entropy of their levels."""
     codes = torch.cat([each.codes[1:] for each in recordings])
-    total = sum(float(each.bits(voice.wavenet)) * (len(each.codes) - 1) for each in recordings)
+    total = 0.0
+    for each in recordings:
+        bits = each.bits(voice.wavenet, 0, len(each.symbols), 0)
+        total += float(bits) * (len(each.codes) - 1)
     counts = codes.bincount().double()
     shares = counts[counts > 0] / len(codes)
     return {
@@ -192,6 +195,6 @@ def _plan(config: VoiceConfig, recordings: Sequence[Recording]) -> str:
     """Hash of all that determines a step: settings without numbers of epochs, sounds and phones."""
     names = ("prosody_training", "synthesis_training")
     once = {name: replace(getattr(config, name), epochs=1) for name in names}
-    phones = [[asdict(phone) for phone in each.timed] for each in recordings]
-    sounds = (each.codes.numpy().tobytes() for each in recordings)
-    return fingerprint([asdict(replace(config, **once)), phones], sounds)
+    parts = (part for each in recordings for part in (each.phones, each.prosody, each.codes))
+    contents = (part.numpy().tobytes() for part in parts)
+    return fingerprint(asdict(replace(config, **once)), contents)
