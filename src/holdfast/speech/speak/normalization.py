@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
+from holdfast.config import parse_config
 from holdfast.errors import InputError
 
 PAUSES = ",;:.!?()-"
@@ -18,57 +20,18 @@ LONGEST_WORD = 60
 """Letters of a word."""
 
 
-def _table(rows: str) -> dict[str, str]:
-    """What the first word of each row, between commas, stands for."""
-    return {key: " ".join(words) for key, *words in map(str.split, rows.split(","))}
-
-
 def _any(names: Iterable[str]) -> str:
     """A pattern of any of some names."""
     return "|".join(map(re.escape, names))
 
 
-_SMALL = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-seventeen eighteen nineteen
-"""
-_ROUND = "zero ten twenty thirty forty fifty sixty seventy eighty ninety"
-_ONES, _TENS = _SMALL.split(), _ROUND.split()
-_SCALES = {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3}
+_ENGLISH = parse_config(Path(__file__).with_name("english.toml"), "the words of English")
+_ONES, _TENS = _ENGLISH["ones"].split(), _ENGLISH["tens"].split()
+_SCALES, _SYMBOLS = _ENGLISH["scales"], _ENGLISH["symbols"]
+_ABBREVIATIONS, _FRACTIONS = _ENGLISH["abbreviations"], _ENGLISH["fractions"]
+_ADDRESS = _SYMBOLS | _ENGLISH["address"]
+_SAME = {each: text for text, several in _ENGLISH["characters"].items() for each in several}
 _MOST_DIGITS = 15
-_IRREGULAR = _table(
-    "one first, two second, three third, five fifth, eight eighth, nine ninth, twelve twelfth"
-)
-_CURRENCIES = _table(
-    "$ dollar dollars cent cents, £ pound pounds penny pence, € euro euros cent cents"
-)
-_FRACTIONS = _table(
-    "1/2 one half, 1/3 one third, 2/3 two thirds, 1/4 one quarter, 3/4 three quarters"
-)
-_SYMBOLS = _table(
-    """& and, @ at, % percent, + plus, = equals, # number, ° degrees, $ dollars, £ pounds, € euros,
-    × times, / slash, _ underscore, * star, < less than, > greater than, ± plus or minus,
-    ~ tilde, ^ caret, \\ backslash"""
-)
-_ADDRESS = _SYMBOLS | _table(". dot, - dash, : colon, ? question mark")
-_ADDRESS |= dict(zip("0123456789", _ONES, strict=False))
-_ABBREVIATIONS = _table(
-    """
-mr mister, mrs missus, ms ms, dr doctor, prof professor, etc et cetera, e.g for example, i.e that is,
-vs versus, jr junior, sr senior, inc incorporated, ltd limited, approx approximately, dept department,
-mt mount, ave avenue, blvd boulevard, gen general, col colonel, capt captain, lt lieutenant, sgt sergeant,
-rev reverend, gov governor, sen senator, jan january, feb february, aug august, sept september,
-oct october, nov november, dec december, tel telephone, fig figure, st street, no number
-"""
-)
-"""Without the last dot, which they must have."""
-_SPELLED = {"US", "IT"}
-"""Upper-case words that are read as letters although the word in lower case means something else."""
-_LETTERS = _table("ß ss, æ ae, œ oe, ø o, ł l, đ d, ð th, þ th")
-_SAME = {"⁄": "/", "·": " ", "•": " ", "№": "number ", "²": " squared ", "³": " cubed "}
-_SAME |= {each: each for each in "⁰¹⁴⁵⁶⁷⁸⁹"}  # refused: 10⁵ is not 105
-_SAME |= dict.fromkeys("‘’ʼ′`´", "'") | dict.fromkeys("“”„«»‹›″‚¿¡", '"')
-_SAME |= dict.fromkeys("–−‐‑‒", "-") | dict.fromkeys("—―", "--")
 
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+"
 _PATTERN = re.compile(
@@ -135,7 +98,7 @@ def cardinal(number: int) -> list[str]:
 
 def _cardinal(number: int) -> list[str]:
     """The same; none of zero."""
-    for name, value in [*_SCALES.items(), ("hundred", 100)]:
+    for name, value in _SCALES.items():
         if number >= value:
             most, rest = divmod(number, value)
             return [*_cardinal(most), name, *_cardinal(rest)]
@@ -147,7 +110,7 @@ def _cardinal(number: int) -> list[str]:
 def ordinal(number: int) -> list[str]:
     """Words of 1st, 2nd, 3rd ..."""
     *words, last = cardinal(number)
-    return [*words, _IRREGULAR.get(last) or re.sub("y$", "ie", last) + "th"]
+    return [*words, _ENGLISH["ordinals"].get(last) or re.sub("y$", "ie", last) + "th"]
 
 
 def year(number: int) -> list[str]:
@@ -167,14 +130,14 @@ def _fold(text: str) -> str:
     """Text in ASCII and currency signs."""
     folded: list[str] = []
     for place, character in enumerate(text):
-        plain = _SAME.get(character) or unicodedata.normalize("NFKD", character)
+        plain = _SAME.get(character.lower()) or unicodedata.normalize("NFKD", character)
         if len(plain) > 1 and "⁄" in plain:
             plain = f" {plain}"  # 2½ is two, one half
         for each in plain:
             # Marks of accents and invisible characters say nothing.
             if unicodedata.category(each) in ("Mn", "Cf"):
                 continue
-            ascii_text = _SAME.get(each) or _LETTERS.get(each.lower(), each)
+            ascii_text = _SAME.get(each.lower(), each)
             visible = ascii_text.isascii() and ascii_text.isprintable()
             if not (visible or ascii_text.isspace() or ascii_text in _SYMBOLS):
                 raise InputError(
@@ -238,7 +201,7 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
 def _word(piece: str, known: Callable[[str], bool]) -> list[str]:
     """A word, its parts between hyphens, or the names of its letters."""
     name = piece.lower()
-    if known(name) and piece not in _SPELLED:
+    if known(name) and piece not in _ENGLISH["spelled"]:
         return [name]
     if name[0] == "'" or "-" in name:
         parts = piece.lstrip("'").split("-")
@@ -269,7 +232,7 @@ def _money(piece: str) -> list[str]:
     if "-" in piece:
         return ["minus", *_money(piece.replace("-", ""))]
     amount, *scale = piece[1:].lower().split()
-    one, many, cent, cents = _CURRENCIES[piece[0]].split()
+    one, many, cent, cents = _ENGLISH["currencies"][piece[0]].split()
     whole, _, decimals = amount.partition(".")
     if scale or len(decimals) not in (0, 2):
         return [*_amount(amount), *scale, many]
