@@ -41,7 +41,7 @@ def boundaries(model: Aligner, rows: list[dict], folder: Path) -> dict[bool, lis
         truth = row["phones"]
         said = tuple(each["phone"] for each in truth[1:-1])  # silence at both ends is found
         sound = read_audio(folder / row["audio_filepath"], model.features.rate)
-        word = Word("all", said, (said,), "dictionary", "", 0)
+        word = Word("all", said, (said,), "dictionary")
         _, phones, _ = align_samples(model, sound.samples, [word])
         found = {each.start_s for each in phones}
         if len(phones) == len(truth):

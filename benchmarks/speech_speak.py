@@ -35,7 +35,7 @@ RATE, HOP, LAYERS, SKIP = 16_000, 80, 20, 128
 def network(residual: int) -> WaveNet:
     """A network with random weights."""
     torch.manual_seed(0)
-    return WaveNet(SynthesisSettings(LAYERS, residual, SKIP, conditioned=False), 3)
+    return WaveNet(SynthesisSettings(LAYERS, residual, SKIP, conditioned=False))
 
 
 def multiplications(residual: int) -> int:

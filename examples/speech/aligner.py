@@ -23,7 +23,7 @@ import numpy as np
 from holdfast.speech.recognize import read_audio
 from holdfast.speech.speak import Word
 from holdfast.speech.speak.alignment import align_samples
-from holdfast.speech.speak.dictionary import Dictionary, part_of
+from holdfast.speech.speak.dictionary import part_of, read_dictionary
 from holdfast.speech.speak.segmentation import Aligner
 
 COMMON = """
@@ -88,7 +88,7 @@ def write_delay(folder: Path, model: Path) -> None:
         true = row["phones"]
         said = tuple(each["phone"] for each in true[1:-1])
         sound = read_audio(folder / row["audio_filepath"], aligner.features.rate)
-        _, found, _ = align_samples(aligner, sound.samples, [Word("", said, (said,), "", "", 0)])
+        _, found, _ = align_samples(aligner, sound.samples, [Word("", said, (said,), "dictionary")])
         for a, b in zip(found[1:], true[1:], strict=True):
             (silences if a.phone == "SIL" else late).append(a.start_s - b["start_s"])
     delay_s = float(np.median(late))
@@ -111,7 +111,7 @@ if __name__ == "__main__":
         raise SystemExit
     usable = sorted(
         word
-        for word in Dictionary(arguments.dictionary).words()
+        for word in read_dictionary(arguments.dictionary)
         if word.isascii() and word.isalpha() and 3 <= len(word) <= 10 and word not in COMMON.split()
     )
     for name, part, voices, each in (

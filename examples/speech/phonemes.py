@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 from holdfast.speech.speak import train_phonemizer
-from holdfast.speech.speak.g2p import PhonemizerSettings
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    print(train_phonemizer(sys.argv[1], sys.argv[2], PhonemizerSettings(units=192, epochs=10)))
+    print(train_phonemizer(sys.argv[1], sys.argv[2]))

@@ -337,7 +337,7 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
     if app.name != (prefix,):
         root, path = room(prefix, ""), [*app.name, *path]
         root.command(app)
-    root.suppress_keyboard_interrupt = False  # the command line says how to resume
+    root.suppress_keyboard_interrupt = False  # the command line reports it
     root.meta.suppress_keyboard_interrupt = False
 
     @root.meta.default

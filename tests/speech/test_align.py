@@ -15,9 +15,9 @@ from holdfast.errors import InputError
 from holdfast.speech import speak
 from holdfast.speech.recognize.audio import resample
 from holdfast.speech.speak.dictionary import Phones
-from holdfast.speech.speak.lattice import START, PhoneGraph, best_path
+from holdfast.speech.speak.lattice import PhoneGraph, best_path
 from holdfast.speech.speak.segmentation import UNITS, PairOutputs, PhoneAlphabet
-from holdfast.speech.speak.textgrid import Interval, textgrid
+from holdfast.speech.speak.textgrid import textgrid
 
 BLANK = 0
 SPOKEN = Path(__file__).parents[2] / "examples" / "speech" / "spoken"
@@ -77,27 +77,36 @@ def test_the_best_path_is_the_best_of_all(name: str, pairs: bool) -> None:
     frames = 6
     for seed in range(3):
         log_probs = emissions(seed, frames, alphabet.size)
-        found = best_path(log_probs, PhoneGraph.of_words(words), alphabet)
+        graph = PhoneGraph(words, alphabet)
+        found = best_path(log_probs, graph)
         assert found.log_prob == pytest.approx(brute_force(log_probs, words, alphabet), abs=1e-9)
         assert found.first[0] == 0 or not pairs
         assert all(a < b for a, b in itertools.pairwise(found.first))
-        graph = PhoneGraph.of_words(words)
-        assert [graph.phones[node] for node in found.nodes] in list(sayings(words))
+        assert [graph.nodes[node].phone for node in found.nodes] in list(sayings(words))
 
 
 def test_alternates_are_chosen_by_likelihood_and_stress_is_no_alternate() -> None:
     words = [[("R", "EH1", "D"), ("R", "IY1", "D"), ("R", "IY0", "D")]]
-    graph = PhoneGraph.of_words(words)
-    assert graph.phones == ["SIL", "R", "EH1", "D", "R", "IY1", "D", "SIL"]
-    assert graph.fewest == 5
     alphabet = PhoneAlphabet.of_texts([], True)
+    graph = PhoneGraph(words, alphabet)
+    assert [node.phone for node in graph.nodes[1:]] == [
+        "SIL",
+        "R",
+        "EH1",
+        "D",
+        "R",
+        "IY1",
+        "D",
+        "SIL",
+    ]
+    assert graph.fewest == 5
     log_probs = np.full((6, alphabet.size), -8.0)
     log_probs[:, BLANK] = -0.1
     for frame, label in ((1, "SIL R"), (2, "R IY"), (4, "IY D"), (5, "D SIL")):
         log_probs[frame] = -8.0
         log_probs[frame, alphabet.labels.index(label) + 1] = -0.1
-    found = best_path(log_probs, graph, alphabet)
-    assert [graph.phones[node] for node in found.nodes] == ["SIL", "R", "IY1", "D", "SIL"]
+    found = best_path(log_probs, graph)
+    assert [graph.nodes[node].phone for node in found.nodes] == ["SIL", "R", "IY1", "D", "SIL"]
     assert found.first == [0, 1, 2, 4, 5]
 
 
@@ -117,11 +126,10 @@ def test_scores_of_pairs_are_sums() -> None:
 
 def test_audio_that_is_too_short_is_refused_with_numbers() -> None:
     alphabet = PhoneAlphabet.of_texts([], True)
-    graph = PhoneGraph.of_words([[("B", "D", "K")]])
-    assert graph.arcs[0] == (START, 0)
-    assert best_path(emissions(0, 5, alphabet.size), graph, alphabet).first == [0, 1, 2, 3, 4]
+    graph = PhoneGraph([[("B", "D", "K")]], alphabet)
+    assert best_path(emissions(0, 5, alphabet.size), graph).first == [0, 1, 2, 3, 4]
     with pytest.raises(InputError) as error:
-        best_path(emissions(0, 4, alphabet.size), graph, alphabet)
+        best_path(emissions(0, 4, alphabet.size), graph)
     assert error.value.code == "audio-too-short"
     assert (error.value.found, error.value.expected) == ("4 frames", "at least 5, one per phone")
 
@@ -171,9 +179,9 @@ def read_textgrid(content: str) -> tuple[float, dict[str, list[tuple[float, floa
 
 
 def test_textgrid_is_complete_and_reads_back() -> None:
-    rows = [Interval(0.1, 0.30000004, 'say "no"'), Interval(0.30000004, 0.5, "now")]
-    rows.append(Interval(0.5, 0.5, "nothing"))
-    end, tiers = read_textgrid(textgrid({"words": rows, "phones": []}, 1e-5 + 2))
+    rows = [(0, 0.1, ""), (0.1, 0.30000004, 'say "no"'), (0.30000004, 0.5, "now")]
+    rows += [(0.5, 0.5, "nothing"), (0.5, 1e-5 + 2, "")]
+    end, tiers = read_textgrid(textgrid({"words": rows, "phones": [(0, 1e-5 + 2, "")]}))
     assert end == 2.00001
     assert tiers["words"] == [
         (0, 0.1, ""), (0.1, 0.3, 'say "no"'), (0.3, 0.5, "now"), (0.5, 2.00001, ""),

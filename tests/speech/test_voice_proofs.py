@@ -109,7 +109,7 @@ from holdfast.speech.speak.generation import Generator
 from holdfast.speech.speak.network import SynthesisSettings, WaveNet
 
 torch.manual_seed(1)
-net = WaveNet(SynthesisSettings(3, 40, 72, conditioned=False), 3)
+net = WaveNet(SynthesisSettings(3, 40, 72, conditioned=False))
 draw = np.random.default_rng(0)
 conditioning = draw.normal(0, 0.5, (1, 5, 3, 80)).astype(np.float32)
 logits = np.zeros((1, 200, 256), np.float32)

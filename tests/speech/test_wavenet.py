@@ -17,7 +17,7 @@ HOP = 40
 def network(layers: int) -> WaveNet:
     """Random weights whose logits have a range of about thirty; sizes that no vector divides."""
     torch.manual_seed(1)
-    found = WaveNet(SynthesisSettings(layers, 40, 72, conditioned=False), 3)
+    found = WaveNet(SynthesisSettings(layers, 40, 72, conditioned=False))
     with torch.no_grad():
         for name, each in found.named_parameters():
             if "bias" in name:

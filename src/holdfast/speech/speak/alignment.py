@@ -21,9 +21,9 @@ from holdfast.speech.recognize.hypotheses import subtitles
 from holdfast.speech.recognize.labels import read_text
 from holdfast.speech.speak.dictionary import PAUSE, Phones
 from holdfast.speech.speak.lattice import Array, PhoneGraph, best_path
-from holdfast.speech.speak.pronunciation import Phonemizer, Word, model_folder
+from holdfast.speech.speak.pronunciation import Phonemizer, Word, check_words, model_folder
 from holdfast.speech.speak.segmentation import Aligner
-from holdfast.speech.speak.textgrid import Interval, textgrid
+from holdfast.speech.speak.textgrid import textgrid
 
 Format = Literal["textgrid", "ctm"]
 _MIDDLE = 6.5
@@ -72,10 +72,7 @@ class Alignment(Answer):
     path: Path | None = None
     """File that was written."""
 
-    @property
-    def title(self) -> str:
-        """Heading of the page."""
-        return "Alignment"
+    title = "Alignment"
 
     @property
     def matches(self) -> bool | None:
@@ -164,12 +161,13 @@ def align(
     if isinstance(text, Path):
         text = read_text(text)
     words = [each for each in Phonemizer(phonemes)(text) if each.source != "pause"]
+    check_words(words, text)
     sound = read_audio(audio, aligner.features.rate)
     spoken = align_samples(aligner, sound.samples, words)
     path = None
     if form is not None:
         path = Path(output or Path(audio).with_suffix(f".{_SUFFIXES[form]}").name)
-        _write(path, form, Path(audio).stem, sound.seconds, *spoken[:2])
+        _write(path, form, Path(audio).stem, *spoken[:2])
     return Alignment(str(audio), sound.seconds, *spoken, path)
 
 
@@ -189,12 +187,11 @@ def align_samples(
     Raises:
         InputError: ``empty-input`` for less than a frame; ``audio-too-short``; ``out-of-range``.
     """
-    graph = PhoneGraph.of_words([each.alternates for each in words])
-    path = best_path(outputs_of(model, samples), graph, model.alphabet)
-    gaps = np.add.reduceat(path.gaps, path.first)  # of each phone
-    gaps[0] += path.gaps[: path.first[0]].sum()
-    names = [graph.phones[node] for node in path.nodes]
-    owners = np.array([graph.words[node] for node in path.nodes])
+    graph = PhoneGraph([each.alternates for each in words], model.alphabet)
+    path = best_path(outputs_of(model, samples), graph)
+    gaps = np.add.reduceat(path.gaps, [0, *path.first[1:]])  # of each phone
+    names = [graph.nodes[node].phone for node in path.nodes]
+    owners = np.array([graph.nodes[node].word for node in path.nodes])
     # A boundary is in the middle of the frames that output it; a frame's time is that of its middle, less
     # what outputs are late.
     late = model.delay_s - model.features.window_s / 2
@@ -234,7 +231,6 @@ def _write(
     path: Path,
     form: Format,
     name: str,
-    length: float,
     words: Sequence[AlignedWord],
     phones: Sequence[AlignedPhone],
 ) -> None:
@@ -244,10 +240,9 @@ def _write(
         ]
         content = subtitles(timed, "ctm", name)
     else:
-        tier = [Interval(each.start_s, each.end_s, each.word) for each in words]
-        # Silences are what the tier has no interval for.
-        said = [
-            Interval(each.start_s, each.end_s, each.phone) for each in phones if each.phone != PAUSE
-        ]
-        content = textgrid({"words": tier, "phones": said}, length)
+        said = [(each.start_s, each.end_s, each.phone.replace(PAUSE, "")) for each in phones]
+        # Silences are between words, too.
+        tier = [(each.start_s, each.end_s, each.word) for each in words]
+        tier = sorted([*tier, *(each for each in said if not each[2])])
+        content = textgrid({"words": tier, "phones": said})
     write_whole(path, content.encode())

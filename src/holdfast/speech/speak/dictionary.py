@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
@@ -24,56 +22,43 @@ def plain_phone(phone: str) -> str:
     return phone.rstrip("012")
 
 
-class Dictionary:
-    """Words and their pronunciations; phones are checked when a word is asked for.
+UNITS = sorted({PAUSE, *map(plain_phone, PHONES)})
+"""Phones without stress, and silence."""
+
+
+def read_dictionary(path: str | Path) -> dict[str, list[Phones]]:
+    """Words and their distinct pronunciations, the usual one first.
 
     Args:
         path: a line per pronunciation: word, phones, and a comment behind ``#``; other pronunciations of
             a word are ``word(2)``, ``word(3)``. Compressed or plain.
 
     Raises:
-        InputError: ``unreadable``, ``damaged``, ``invalid-encoding``; ``empty-input``.
+        InputError: ``unreadable``, ``damaged``, ``invalid-encoding``; ``empty-input``; ``unknown-name``
+            with the line for a phone that is not one of `PHONES`.
     """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._entries: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        """Number and phones of each line of a word."""
-        for number, line in enumerate(read_text(self.path).splitlines(), 1):
-            name, _, phones = line.partition(" ")
-            if name and not name.startswith(";;;"):
-                self._entries[name.partition("(")[0] or name].append((number, phones))
-        if not self._entries:
-            raise InputError("the dictionary has no words", code="empty-input", path=path)
-
-    def pronunciations(self, word: str) -> list[Phones]:
-        """Distinct pronunciations of a lower-case word, the usual one first; none if it is not a word here.
-
-        Raises:
-            InputError: ``unknown-name`` for a phone that is not one of `PHONES`.
-        """
-        found = []
-        for number, text in self._entries.get(word, ()):
-            phones = tuple(text.partition("#")[0].split())
-            unknown = [phone for phone in phones if phone not in _KNOWN]
-            if unknown or not phones:
-                raise InputError(
-                    "invalid pronunciation in the dictionary",
-                    code="unknown-name",
-                    path=self.path,
-                    place=f"line {number}",
-                    found=" ".join(unknown) or "no phones",
-                    expected="ARPAbet with stress, such as HH AH0 L OW1",
-                )
+    words: dict[str, list[Phones]] = {}
+    known = frozenset(PHONES)
+    for number, line in enumerate(read_text(Path(path)).splitlines(), 1):
+        name, _, rest = line.partition(" ")
+        if not name or name.startswith(";;;"):
+            continue
+        phones = tuple(rest.partition("#")[0].split())
+        if not phones or not known.issuperset(phones):
+            raise InputError(
+                "invalid pronunciation in the dictionary",
+                code="unknown-name",
+                path=path,
+                place=f"line {number}",
+                found=" ".join(each for each in phones if each not in known) or "no phones",
+                expected="ARPAbet with stress, such as HH AH0 L OW1",
+            )
+        found = words.setdefault(name.partition("(")[0] or name, [])
+        if phones not in found:
             found.append(phones)
-        return list(dict.fromkeys(found))
-
-    def words(self) -> Mapping[str, list[Phones]]:
-        """Every word with its pronunciations."""
-        return {word: self.pronunciations(word) for word in self._entries}
-
-
-_KNOWN = frozenset(PHONES)
+    if not words:
+        raise InputError("the dictionary has no words", code="empty-input", path=path)
+    return words
 
 
 def part_of(word: str) -> str:

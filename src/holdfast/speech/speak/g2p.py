@@ -34,21 +34,21 @@ _PHONES_PER_LETTER, _MORE_PHONES = 3, 5
 class PhonemizerSettings(TrainingSettings):
     """How the network is trained."""
 
-    epochs: Positive = 15
+    epochs: Positive = 22
     """Passes over the training words."""
     batch: Positive = 128
     """Largest number of pronunciations per step."""
     learning_rate: Above = 3e-3
     """Of the first epoch."""
-    anneal: Annotated[float, Meta(ge=1, le=10)] = 1.25
+    anneal: Annotated[float, Meta(ge=1, le=10)] = 1.2
     """The learning rate is divided by this after each epoch."""
     largest_norm: Above = 1.0
     """Gradients with a larger norm are scaled down to it."""
-    units: Positive = 256
+    units: Positive = 208
     """Units of the decoder; the encoder has half of them in each direction."""
     embedding: Positive = 48
     """Values per letter and per phone."""
-    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.2
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.15
     """Share of the units of each layer that a step leaves out."""
 
 
@@ -75,6 +75,9 @@ class Guess:
 class LettersToPhones(nn.Module):
     """Deep Voice 4.1 with attention: the decoder sees the letters beside its own state.
 
+    It also reads what the encoder has at the letter of the same number: a word has about as many phones as
+    letters, so attention does not have to learn to go from left to right.
+
     Args:
         settings: sizes.
     """
@@ -87,7 +90,7 @@ class LettersToPhones(nn.Module):
         self.phones = nn.Embedding(len(PHONES) + 1, embedding)
         self.encoder = nn.GRU(embedding, half, batch_first=True, bidirectional=True)
         self.bridge = nn.Linear(2 * half, units)
-        self.decoder = nn.GRU(embedding, units, batch_first=True)
+        self.decoder = nn.GRU(embedding + 2 * half, units, batch_first=True)
         self.query = nn.Linear(units, 2 * half)
         self.mixer = nn.Linear(units + 2 * half, units)
         self.outputs = nn.Linear(units, len(PHONES) + 1)
@@ -105,13 +108,24 @@ class LettersToPhones(nn.Module):
 
     def encode(self, letters: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs of both directions [B, L, 2 H'], and the decoder's first state [1, B, H]."""
-        memory, ends = self.encoder(self.dropout(self.letters(letters)))  # ends: [2, B, H']
+        memory, ends = self.encoder(self.letters(letters))  # ends: [2, B, H']
         hidden = torch.tanh(self.bridge(ends.transpose(0, 1).flatten(1)))
         return self.dropout(memory), hidden[None].contiguous()
 
-    def decode(self, phones: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [B, S, P] behind some phones [B, S], and the state after the last, [1, B, H]."""
-        states, hidden = self.decoder(self.dropout(self.phones(phones)), hidden)
+    def decode(
+        self, phones: Tensor, hidden: Tensor, memory: Tensor, step: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Logits [B, S, P] behind some phones, and the state after the last, [1, B, H].
+
+        Args:
+            phones: the mark or the phone before each step, [B, S].
+            hidden: the state before them, [1, B, H].
+            memory: of the letters, [B, L, 2 H'].
+            step: number of the first step.
+        """
+        places = torch.arange(step, step + phones.shape[1]).clamp(max=memory.shape[1] - 1)
+        both = torch.cat([self.phones(phones), memory[:, places]], dim=2)
+        states, hidden = self.decoder(both, hidden)
         states = self.dropout(states)
         attention = (self.query(states) @ memory.transpose(1, 2)).softmax(dim=2)  # [B, S, L]
         both = torch.cat([states, attention @ memory], dim=2)
@@ -145,8 +159,9 @@ class LettersToPhones(nn.Module):
         paths: list[Phones] = [()]
         scores, last = torch.zeros(1, dtype=torch.double), torch.tensor([MARK])
         complete: list[Guess] = []
-        for _ in range(longest + 1):
-            logits, hidden = self.decode(last[:, None], hidden, memory.expand(len(last), -1, -1))
+        for step in range(longest + 1):
+            letters = memory.expand(len(last), -1, -1)
+            logits, hidden = self.decode(last[:, None], hidden, letters, step)
             totals = scores[:, None] + logits[:, 0].double().log_softmax(1)  # [B, P]
             complete += [
                 Guess(path, total)

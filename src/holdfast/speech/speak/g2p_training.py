@@ -25,7 +25,7 @@ from holdfast.speech.recognize.trainer import (
     fingerprint,
     threads,
 )
-from holdfast.speech.speak.dictionary import PHONES, Dictionary, Phones, part_of, plain_phone
+from holdfast.speech.speak.dictionary import PHONES, Phones, part_of, plain_phone, read_dictionary
 from holdfast.speech.speak.g2p import (
     BEAM,
     LETTERS,
@@ -70,15 +70,14 @@ def train_phonemizer(
         resume: continue a run that was interrupted, or that shall have more epochs.
 
     Raises:
-        InputError: what `Dictionary` refuses; ``output-exists``; ``no-data`` without test words;
+        InputError: what `read_dictionary` refuses; ``output-exists``; ``no-data`` without test words;
             ``conflict`` if another run is resumed.
         HoldfastError: ``diverged`` if the loss is not finite.
     """
     settings, output = settings or PhonemizerSettings(), Path(output)
     check_output(output, resume)
-    words = Dictionary(dictionary).words()
     parts: dict[str, dict[str, list[Phones]]] = defaultdict(dict)
-    for word, phones in words.items():
+    for word, phones in read_dictionary(dictionary).items():
         if set(word) <= set(LETTERS):
             parts[part_of(word)][word] = phones
     if not parts["train"] or not parts["test"]:
@@ -106,8 +105,8 @@ def score_words(
     rows = []
     for word, alternates in words.items():
         guess = model.best(word, beam)[0].phones
-        plain = _errors(_plain(guess), [*map(_plain, alternates)])
-        rows.append([_errors(guess, alternates), plain])
+        forms = (guess, alternates), (_plain(guess), [*map(_plain, alternates)])
+        rows.append([_errors(*form) for form in forms])
     wrong, edits, phones = np.array(rows).sum(0).T  # each with and without stress
     rates = np.stack([wrong / len(words), edits / phones], 1)
     return PhonemizerScore(len(words), *rates.flatten().tolist())

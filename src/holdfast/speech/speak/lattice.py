@@ -1,15 +1,15 @@
 """The most probable alignment of phones with the outputs of a CTC network (Viterbi).
 
 Words may have several pronunciations and silences between them, so the phones of a text are a graph; its
-paths are the ways to say the text. A step from phone a to phone b outputs the label "a b" (of a network of
-single phones: "b") for one or more frames; then come blanks until the next step.
+paths are the ways to say the text. A phone b behind a phone a begins with the label "a b" (of a network of
+single phones: "b") for one or more frames; then come blanks until the next phone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,53 +22,61 @@ from holdfast.speech.speak.segmentation import PhoneAlphabet
 Array = npt.NDArray[Any]
 LARGEST = 400_000_000
 """Frames times states that are searched."""
-START = -1
+START = 0
 """Node before the first phone."""
 
 
-@dataclass
+class Node(NamedTuple):
+    """A phone at one place in the text, behind one other phone."""
+
+    phone: str
+    """With stress."""
+    word: int
+    """Number of the word; -1: a silence."""
+    column: int
+    """Output with which it begins."""
+    before: list[int]
+    """Nodes that can come before it."""
+
+
 class PhoneGraph:
-    """Ways to say a text: a node is a phone at one place, an arc joins two that can follow each other."""
+    """Ways to say a text.
 
-    phones: list[str] = field(default_factory=list)
-    """Of each node, with stress."""
-    words: list[int] = field(default_factory=list)
-    """Word of each node; -1: a silence."""
-    arcs: list[tuple[int, int]] = field(default_factory=list)
-    """From node, to node; from `START` to first phones."""
-    finals: list[int] = field(default_factory=list)
-    """Nodes with which the text can end."""
-    fewest: int = 2
-    """Phones of the shortest path."""
+    There may be silence between words. At both ends there is, as in the training speech, if only for one
+    output: left to choose, Viterbi would omit it wherever its peak is spread.
 
-    @classmethod
-    def of_words(cls, words: Sequence[Sequence[Phones]]) -> PhoneGraph:
-        """The graph of words with their pronunciations.
+    Args:
+        words: each with its pronunciations.
+        alphabet: meaning of the outputs.
+    """
 
-        There may be silence between words. At both ends there is, as in the training speech, if only for
-        one output: left to choose, Viterbi would omit it wherever its peak is spread.
-        """
-        graph = cls()
+    def __init__(self, words: Sequence[Sequence[Phones]], alphabet: PhoneAlphabet) -> None:
+        self.alphabet = alphabet
+        self.nodes = [Node("", -1, BLANK, [])]
+        """The first is `START`."""
+        self.fewest = 2 + sum(min(map(len, alternates)) for alternates in words)
+        """Phones of the shortest path."""
         ends = [START]
         for number, alternates in enumerate(words):
-            silence = graph._node(PAUSE, -1, ends)
-            starts, ends = [*ends, silence] if number else [silence], []
+            silences = self._add(PAUSE, -1, ends)
+            starts, ends = [*ends, *silences] if number else silences, []
             distinct = {tuple(map(plain_phone, each)): each for each in reversed(alternates)}
-            graph.fewest += min(map(len, alternates))
             for phones in reversed(distinct.values()):
                 before = starts
                 for phone in phones:
-                    before = [graph._node(phone, number, before)]
+                    before = self._add(phone, number, before)
                 ends += before
-        graph.finals = [graph._node(PAUSE, -1, ends)]
-        return graph
+        self.finals = self._add(PAUSE, -1, ends)
+        """Nodes with which the text can end."""
 
-    def _node(self, phone: str, word: int, before: Sequence[int]) -> int:
-        self.phones.append(phone)
-        self.words.append(word)
-        node = len(self.phones) - 1
-        self.arcs += [(each, node) for each in before]
-        return node
+    def _add(self, phone: str, word: int, before: Sequence[int]) -> list[int]:
+        """Add a phone: a node for each output with which it can begin."""
+        groups: dict[int, list[int]] = {}
+        for node in before:
+            groups.setdefault(self.alphabet.column(self.nodes[node].phone, phone), []).append(node)
+        first = len(self.nodes)
+        self.nodes += [Node(phone, word, *group) for group in groups.items()]
+        return [*range(first, len(self.nodes))]
 
 
 @dataclass(frozen=True)
@@ -87,18 +95,17 @@ class AlignedPath:
     """ln of the path's probability."""
 
 
-def best_path(log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet) -> AlignedPath:
-    """Viterbi over the states "output of arc e" and "blanks within node q".
+def best_path(log_probs: Array, graph: PhoneGraph) -> AlignedPath:
+    """Viterbi over two states per node: 2 n is "output of node n", 2 n + 1 "blanks within node n".
 
     Args:
         log_probs: of the network; [T, L].
         graph: of the text.
-        alphabet: meaning of the outputs.
 
     Raises:
         InputError: ``audio-too-short`` for the phones; ``out-of-range`` for more than can be searched.
     """
-    frames = len(log_probs)
+    frames, size = len(log_probs), 2 * len(graph.nodes)
     if frames < graph.fewest:
         raise InputError(
             "the audio is too short for the text",
@@ -106,32 +113,26 @@ def best_path(log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet) -> A
             found=f"{frames} frames",
             expected=f"at least {graph.fewest}, one per phone",
         )
-    # States: "output of arc e" for each arc, then "blanks within node q", "blanks before the first output",
-    # and one that is never reached.
-    arcs, size = len(graph.arcs), len(graph.arcs) + len(graph.phones) + 2
     if frames * size > LARGEST:
         raise InputError(
             "audio and text are too long to align at once",
             code="out-of-range",
-            found=f"{frames} frames, {len(graph.phones)} phones and silences",
+            found=f"{frames} frames, {len(graph.nodes)} phones and silences",
             expected=f"at most {LARGEST:,} frames times states",
             remedy="divide both at a pause",
         )
     columns = np.full(size, BLANK)
-    columns[:arcs] = [
-        alphabet.column("" if start == START else graph.phones[start], graph.phones[end])
-        for start, end in graph.arcs
-    ]
-    before = _predecessors(graph, columns)
+    columns[::2] = [node.column for node in graph.nodes]
+    before = _predecessors(graph)
+    # Blanks before the first output; `START` itself has no output, so that state is never reached.
     score = np.full(size, -np.inf)
-    score[-2] = 0
+    score[2 * START + 1] = 0
     back = np.zeros((frames, size), np.uint8)
     for frame in range(frames):
         candidates = score[before]  # [states, K]
         back[frame] = candidates.argmax(axis=1)
         score = candidates.max(axis=1) + log_probs[frame, columns]
-    nodes = [*(end for _, end in graph.arcs), *range(len(graph.phones))]
-    ends = [state for state, node in enumerate(nodes) if node in graph.finals]
+    ends = [state for node in graph.finals for state in (2 * node, 2 * node + 1)]
     path = [max(ends, key=lambda each: score[each])]
     total = float(score[path[0]])
     # The states of the frames, from the last to the first.
@@ -140,10 +141,10 @@ def best_path(log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet) -> A
     path.reverse()
     found: dict[int, list[int]] = {}
     for frame, state in enumerate(path):
-        if state < arcs:
-            found.setdefault(state, []).append(frame)
+        if state % 2 == 0:
+            found.setdefault(state // 2, []).append(frame)
     return AlignedPath(
-        [nodes[arc] for arc in found],
+        [*found],
         [own[0] for own in found.values()],
         [own[-1] for own in found.values()],
         log_probs.max(axis=1) - log_probs[range(frames), columns[path]],
@@ -151,19 +152,13 @@ def best_path(log_probs: Array, graph: PhoneGraph, alphabet: PhoneAlphabet) -> A
     )
 
 
-def _predecessors(graph: PhoneGraph, columns: Array) -> Array:
-    """States that can come before each state: [states, K], filled with the one that is never reached."""
-    arcs, nodes = len(graph.arcs), len(graph.phones)
-    waiting, never = arcs + nodes, arcs + nodes + 1
-    into: list[list[int]] = [[] for _ in range(nodes)]
-    for arc, (_, end) in enumerate(graph.arcs):
-        into[end].append(arc)
-    lists: list[list[int]] = []
-    for arc, (start, _) in enumerate(graph.arcs):
+def _predecessors(graph: PhoneGraph) -> Array:
+    """States that can come before each state: [states, K], filled with one that is never reached."""
+    lists = []
+    for place, node in enumerate(graph.nodes):
         # Without a blank between, two equal labels are one.
-        different = [each for each in into[start] if columns[each] != columns[arc]]
-        lists.append([arc, waiting] if start == START else [arc, arcs + start, *different])
-    lists += [[arcs + node, *into[node]] for node in range(nodes)]
-    lists += [[waiting], [never]]
+        different = [each for each in node.before if graph.nodes[each].column != node.column]
+        states = [*(2 * each + 1 for each in node.before), *(2 * each for each in different)]
+        lists += [[2 * place, *states], [2 * place + 1, 2 * place]]
     width = max(map(len, lists))
-    return np.array([each + [never] * (width - len(each)) for each in lists])
+    return np.array([each + [2 * START] * (width - len(each)) for each in lists])

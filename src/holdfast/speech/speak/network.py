@@ -13,6 +13,8 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast.speech.speak.dictionary import UNITS
+
 LEVELS = 256
 """Levels of mu-law."""
 F0_VALUES = 20
@@ -64,7 +66,7 @@ class WaveNet(nn.Module):
     skip += g W_s. Outputs: ReLU(skip), 256 units, ReLU, 256 logits.
     """
 
-    def __init__(self, settings: SynthesisSettings, phones: int) -> None:
+    def __init__(self, settings: SynthesisSettings) -> None:
         super().__init__()
         self.settings = settings
         layers, r, s = settings.layers, settings.residual, settings.skip
@@ -72,27 +74,26 @@ class WaveNet(nn.Module):
         def matrix(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(*shape) / shape[-2] ** 0.5)
 
+        def zeros(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(*shape))
+
         # The causal convolution over one-hot samples, as a table per tap; it starts as if the
         # sample were a number.
         ramp = torch.linspace(-1, 1, LEVELS)[:, None]
         self.table = nn.Parameter(ramp * torch.randn(2, 1, r) + torch.randn(2, LEVELS, r) / 50)
         self.gates = matrix(layers, 2 * r, 2 * r)  # rows: h_{t-d}, h_t
-        self.gates_bias = nn.Parameter(torch.zeros(layers, 2 * r))
+        self.gates_bias = zeros(layers, 2 * r)
         self.mix = matrix(layers, r, r + s)  # columns: residual, skip
-        self.mix_bias = nn.Parameter(torch.zeros(layers, r))
-        self.skip_bias = nn.Parameter(torch.zeros(s))
-        self.hidden, self.hidden_bias = matrix(s, LEVELS), nn.Parameter(torch.zeros(LEVELS))
-        self.outputs, self.outputs_bias = (
-            matrix(LEVELS, LEVELS),
-            nn.Parameter(torch.zeros(LEVELS)),
-        )
+        self.mix_bias, self.skip_bias = zeros(layers, r), zeros(s)
+        self.hidden, self.hidden_bias = matrix(s, LEVELS), zeros(LEVELS)
+        self.outputs, self.outputs_bias = matrix(LEVELS, LEVELS), zeros(LEVELS)
         if settings.conditioned:
             units = settings.units
-            self.phone = nn.Embedding(phones, units)
+            self.phone = nn.Embedding(len(UNITS), units)
             self.stress = nn.Embedding(STRESSES, units)
             self.read = nn.GRU(units + NUMBERS, units, 2, batch_first=True, bidirectional=True)
             # Zero: it begins as a network without conditioning, which has learned more per step.
-            self.condition = nn.Parameter(torch.zeros(2 * units, layers * 2 * r))
+            self.condition = zeros(2 * units, layers * 2 * r)
 
     def conditioning(self, symbols: Tensor, numbers: Tensor) -> Tensor:
         """What is added to z: [B, F, layers, 2r].
@@ -142,10 +143,10 @@ class WaveNet(nn.Module):
 class ProsodyNetwork(nn.Module):
     """Durations and pitch of phones in one network (Deep Voice, section 3.3)."""
 
-    def __init__(self, settings: ProsodySettings, phones: int) -> None:
+    def __init__(self, settings: ProsodySettings) -> None:
         super().__init__()
         dense, units = settings.dense, settings.units
-        self.phone = nn.Embedding(phones, dense)
+        self.phone = nn.Embedding(len(UNITS), dense)
         self.stress = nn.Embedding(STRESSES, dense)
         self.dense = nn.Sequential(
             nn.Linear(dense, dense), nn.ReLU(), nn.Linear(dense, dense), nn.ReLU()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from pathlib import Path
 
+from holdfast.config import parse_config
 from holdfast.errors import InputError
 
 PAUSES = ",;:.!?()-"
@@ -19,49 +20,18 @@ LONGEST_WORD = 60
 """Letters of a word."""
 
 
-def _table(rows: str) -> dict[str, str]:
-    """What the first word of each row, between commas, stands for."""
-    return {key: " ".join(words) for key, *words in map(str.split, rows.split(","))}
+def _any(names: Iterable[str]) -> str:
+    """A pattern of any of some names."""
+    return "|".join(map(re.escape, names))
 
 
-_SMALL = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-seventeen eighteen nineteen
-"""
-_ROUND = "zero ten twenty thirty forty fifty sixty seventy eighty ninety"
-_ONES, _TENS = _SMALL.split(), _ROUND.split()
-_SCALES = {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3}
+_ENGLISH = parse_config(Path(__file__).with_name("english.toml"), "the words of English")
+_ONES, _TENS = _ENGLISH["ones"].split(), _ENGLISH["tens"].split()
+_SCALES, _SYMBOLS = _ENGLISH["scales"], _ENGLISH["symbols"]
+_ABBREVIATIONS, _FRACTIONS = _ENGLISH["abbreviations"], _ENGLISH["fractions"]
+_ADDRESS = _SYMBOLS | _ENGLISH["address"]
+_SAME = {each: text for text, several in _ENGLISH["characters"].items() for each in several}
 _MOST_DIGITS = 15
-_IRREGULAR = _table(
-    "one first, two second, three third, five fifth, eight eighth, nine ninth, twelve twelfth"
-)
-_CURRENCIES = _table(
-    "$ dollar dollars cent cents, £ pound pounds penny pence, € euro euros cent cents"
-)
-_FRACTIONS = _table(
-    "1/2 one half, 1/3 one third, 2/3 two thirds, 1/4 one quarter, 3/4 three quarters"
-)
-_SYMBOLS = _table(
-    """& and, @ at, % percent, + plus, = equals, # number, ° degrees, $ dollars, £ pounds, € euros,
-    × times, / slash, _ underscore, * star, < less than, > greater than"""
-)
-_ADDRESS = _SYMBOLS | _table(". dot, - dash, : colon, ? question mark, ~ tilde")
-_ABBREVIATIONS = _table(
-    """
-mr mister, mrs missus, ms ms, dr doctor, prof professor, etc et cetera, e.g for example, i.e that is,
-vs versus, jr junior, sr senior, inc incorporated, ltd limited, approx approximately, dept department,
-mt mount, ave avenue, blvd boulevard, gen general, col colonel, capt captain, lt lieutenant, sgt sergeant,
-rev reverend, gov governor, sen senator, jan january, feb february, aug august, sept september,
-oct october, nov november, dec december, tel telephone, fig figure, st street
-"""
-)
-"""Without the last dot, which they must have."""
-_SPELLED = {"US", "IT"}
-"""Upper-case words that are read as letters although the word in lower case means something else."""
-_LETTERS = _table("ß ss, æ ae, œ oe, ø o, ł l, đ d, ð th, þ th")
-_SAME = {"⁄": "/", "·": " ", "•": " "}
-_SAME |= dict.fromkeys("‘’ʼ′`´", "'") | dict.fromkeys("“”„«»‹›″‚¿¡", '"')
-_SAME |= dict.fromkeys("–−‐‑‒", "-") | dict.fromkeys("—―", "--")
 
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+"
 _PATTERN = re.compile(
@@ -69,16 +39,16 @@ _PATTERN = re.compile(
     (?P<address> https?://\S+ | www\.\S+ | [\w.+-]{{1,64}}@[\w-]+\.[\w.-]*\w )
   | (?P<saint> \bSt\.(?=\s+(?-i:[A-Z])) )
   | (?P<digits> (?:\(\d{{3}}\)\s?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}\b | \d(?:-\d+){{3,}} )
-  | (?P<abbreviation> \b(?:{"|".join(map(re.escape, _ABBREVIATIONS))})\. | \bNo\.(?=\s*\d) )
-  | (?P<money> [$£€](?:{_NUMBER})(?:\s+(?:{"|".join(_SCALES)})\b)? )
-  | (?P<fraction> \b(?:{"|".join(_FRACTIONS)})\b )
+  | (?P<abbreviation> \b(?!No\.(?!\s*\d))(?:{_any(_ABBREVIATIONS)})\. )
+  | (?P<money> (?:(?<!\w)-)?[$£€]-?(?:{_NUMBER})(?:\s+(?:{_any(_SCALES)})\b)? )
+  | (?P<fraction> \b(?:{_any(_FRACTIONS)})\b )
   | (?P<time> \b(?:[01]?\d|2[0-3]):[0-5]\d\b | \b(?:[01]?\d|2[0-3]):[0-5]\d(?=\s?[ap]m\b) )
   | (?P<half> (?<=\d)\s?[ap]m\b )
   | (?P<ordinal> \b\d+(?:,\d{{3}})*(?:st|nd|rd|th)\b )
   | (?P<decade> \b(?:(?:1[1-9]|20)\d|[1-9])0'?s\b )
   | (?P<year> \b(?:1[1-9]|20)\d\d\b(?!,\d|\.\d) )
   | (?P<number> (?:(?<!\w)-)?(?:{_NUMBER}) )
-  | (?P<range> (?<=\d)-(?=\d) )
+  | (?P<range> (?<=\d)-(?=[$£€]?\d) )
   | (?P<letters> \b(?:[a-z]\.){{2,}} )
   | (?P<word> '?[a-z]+(?:['-][a-z]+)* )
   | (?P<dot> (?<=\w)\.(?=\w) )
@@ -89,72 +59,58 @@ _PATTERN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Token:
-    """A word to say, or a pause."""
-
-    word: str
-    """Of a-z and apostrophes; a letter that is named ends with a dot (``a.``); or one of `PAUSES`."""
-    written: str
-    """The piece of the text that it comes from."""
-    place: int
-    """Where this piece begins in the text, in characters."""
-
-
-def tokens(text: str, known: Callable[[str], bool] = lambda word: False) -> list[Token]:
+def words_of(text: str, known: Callable[[str], bool] = lambda word: False) -> list[str]:
     """The words of an English text in the order in which they are said, with pauses.
 
     Args:
         text: any Unicode text; accents and ligatures are read as plain letters.
         known: whether a dictionary has a word: upper-case words that it has are not spelled.
 
+    Returns:
+        Words of a-z and apostrophes; a letter that is named ends with a dot (``a.``); `PAUSES`.
+
     Raises:
         InputError: ``unknown-character`` for another script or a symbol without a name;
-            ``out-of-range`` for a word of more than 60 letters; ``empty-input`` without a word.
+            ``out-of-range`` for a word of more than 60 letters.
     """
-    folded, places = _fold(text)
-    found: list[Token] = []
+    folded = _fold(text)
+    found: list[str] = []
     for match in _PATTERN.finditer(folded):
-        begin, end = places[match.start()], places[match.end() - 1] + 1
-        written = text[begin:end]
         for word in _words(match.lastgroup or "", match.group(), known):
-            if word in PAUSES and (not found or found[-1].word in PAUSES):
-                continue  # one pause is enough, and none comes first
             if len(word) > LONGEST_WORD:
                 raise InputError(
                     "word too long to pronounce",
                     code="out-of-range",
-                    place=_place(text, begin),
+                    place=_place(folded, match.start()),
                     found=f"{len(word)} letters",
                     expected=f"at most {LONGEST_WORD}",
                 )
-            found.append(Token(word, written, begin))
-    if all(each.word in PAUSES for each in found):
-        shown = repr(text[:40])
-        raise InputError(
-            "the text has no words", code="empty-input", found=shown, expected="English"
-        )
+            if word in PAUSES and found and found[-1] in PAUSES:
+                continue  # one pause is enough
+            found.append(word)
     return found
 
 
 def cardinal(number: int) -> list[str]:
     """Words of a number of at most 15 digits."""
-    for name, value in [*_SCALES.items(), ("hundred", 100)]:
+    return _cardinal(number) or ["zero"]
+
+
+def _cardinal(number: int) -> list[str]:
+    """The same; none of zero."""
+    for name, value in _SCALES.items():
         if number >= value:
             most, rest = divmod(number, value)
-            return [*cardinal(most), name, *(cardinal(rest) if rest else [])]
+            return [*_cardinal(most), name, *_cardinal(rest)]
     if number < 20:
-        return [_ONES[number]]
-    return [_TENS[number // 10], *(cardinal(number % 10) if number % 10 else [])]
+        return [_ONES[number]] if number else []
+    return [_TENS[number // 10], *_cardinal(number % 10)]
 
 
 def ordinal(number: int) -> list[str]:
     """Words of 1st, 2nd, 3rd ..."""
     *words, last = cardinal(number)
-    return [
-        *words,
-        _IRREGULAR.get(last) or last.removesuffix("y") + ("ieth" if last[-1] == "y" else "th"),
-    ]
+    return [*words, _ENGLISH["ordinals"].get(last) or re.sub("y$", "ie", last) + "th"]
 
 
 def year(number: int) -> list[str]:
@@ -162,24 +118,26 @@ def year(number: int) -> list[str]:
     century, rest = divmod(number, 100)
     if century == 20 and rest < 10:
         return cardinal(number)
-    if not rest:
-        return [*cardinal(century), "hundred"]
-    return [*cardinal(century), *(["oh"] if rest < 10 else []), *cardinal(rest)]
+    return [*cardinal(century), *(_two_digits(rest) if rest else ["hundred"])]
 
 
-def _fold(text: str) -> tuple[str, list[int]]:
-    """Text in ASCII and currency signs, and the place in the text that each character comes from."""
+def _two_digits(number: int) -> list[str]:
+    """Words of 05, 10 or 59."""
+    return [*(["oh"] if number < 10 else []), *cardinal(number)]
+
+
+def _fold(text: str) -> str:
+    """Text in ASCII and currency signs."""
     folded: list[str] = []
-    places = []
     for place, character in enumerate(text):
-        plain = _SAME.get(character) or unicodedata.normalize("NFKD", character)
+        plain = _SAME.get(character.lower()) or unicodedata.normalize("NFKD", character)
         if len(plain) > 1 and "⁄" in plain:
             plain = f" {plain}"  # 2½ is two, one half
         for each in plain:
             # Marks of accents and invisible characters say nothing.
             if unicodedata.category(each) in ("Mn", "Cf"):
                 continue
-            ascii_text = _SAME.get(each) or _LETTERS.get(each.lower(), each)
+            ascii_text = _SAME.get(each.lower(), each)
             visible = ascii_text.isascii() and ascii_text.isprintable()
             if not (visible or ascii_text.isspace() or ascii_text in _SYMBOLS):
                 raise InputError(
@@ -189,9 +147,8 @@ def _fold(text: str) -> tuple[str, list[int]]:
                     found=f"{character!r} ({unicodedata.name(character, 'no name')})",
                     expected="English text in Latin letters",
                 )
-            folded += ascii_text
-            places += [place] * len(ascii_text)
-    return "".join(folded), places
+            folded.append(ascii_text)
+    return "".join(folded)
 
 
 def _place(text: str, offset: int) -> str:
@@ -215,7 +172,7 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
             return ordinal(int(digits)) if len(digits) <= _MOST_DIGITS else _spelled_digits(digits)
         case "decade":
             *words, last = year(int(digits)) if len(digits) == 4 else cardinal(int(digits))
-            return [*words, last.removesuffix("y") + ("ies" if last[-1] == "y" else "s")]
+            return [*words, re.sub("y$", "ie", last) + "s"]
         case "money":
             return _money(piece)
         case "digits":
@@ -223,25 +180,18 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
             return [word for group in groups for word in (*group, ",")][:-1]
         case "time":
             hour, minute = map(int, piece.split(":"))
-            late = [*(["oh"] if minute < 10 else []), *cardinal(minute)] if minute else ["o'clock"]
-            return [*cardinal(hour), *late]
+            return [*cardinal(hour), *(_two_digits(minute) if minute else ["o'clock"])]
         case "abbreviation":
-            return _ABBREVIATIONS.get(piece[:-1].lower(), "number").split()
+            return _ABBREVIATIONS[piece[:-1].lower()].split()
         case "letters" | "half":
             return [f"{letter}." for letter in piece.lower() if letter.isalpha()]
         case "address":
-            parts = re.findall(
-                r"[A-Za-z]+|\d|\S", re.sub(r"^\w+://", "", piece.rstrip(".,;:!?)'\""))
-            )
-            words = []
-            for each in parts:
-                if each.isalpha():
-                    words += _word(each, known)
-                else:
-                    words += (
-                        [_ONES[int(each)]] if each.isdigit() else _ADDRESS.get(each, "").split()
-                    )
-            return words
+            address = re.sub(r"^\w+://", "", piece.rstrip(".,;:!?)'\""))
+            parts = [
+                _word(each, known) if each.isalpha() else _ADDRESS.get(each, "").split()
+                for each in re.findall(r"[A-Za-z]+|\d|\S", address)
+            ]
+            return [word for part in parts for word in part]
         case "fraction":
             return _FRACTIONS[piece].split()
         case _:
@@ -251,12 +201,11 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
 def _word(piece: str, known: Callable[[str], bool]) -> list[str]:
     """A word, its parts between hyphens, or the names of its letters."""
     name = piece.lower()
-    if known(name) and piece not in _SPELLED:
+    if known(name) and piece not in _ENGLISH["spelled"]:
         return [name]
-    if name[0] == "'":
-        return _word(piece[1:], known)
-    if "-" in piece:
-        return [word for part in piece.split("-") for word in _word(part, known)]
+    if name[0] == "'" or "-" in name:
+        parts = piece.lstrip("'").split("-")
+        return [word for part in parts for word in _word(part, known)]
     stem, mark, ending = piece.partition("'")
     # An acronym, or without a vowel that would make it a word.
     if (stem.isupper() and 2 <= len(stem) <= 5) or not set(stem.lower()) & set("aeiouy"):
@@ -280,13 +229,15 @@ def _amount(text: str) -> list[str]:
 
 
 def _money(piece: str) -> list[str]:
+    if "-" in piece:
+        return ["minus", *_money(piece.replace("-", ""))]
     amount, *scale = piece[1:].lower().split()
-    one, many, cent, cents = _CURRENCIES[piece[0]].split()
+    one, many, cent, cents = _ENGLISH["currencies"][piece[0]].split()
     whole, _, decimals = amount.partition(".")
     if scale or len(decimals) not in (0, 2):
         return [*_amount(amount), *scale, many]
-    small = [*cardinal(int(decimals or 0)), cent if decimals == "01" else cents]
-    if whole in ("", "0") and int(decimals or 0):
-        return small
     words = [*_amount(whole), one if whole == "1" else many]
-    return [*words, "and", *small] if int(decimals or 0) else words
+    if not int(decimals or 0):
+        return words
+    small = [*cardinal(int(decimals)), cent if decimals == "01" else cents]
+    return small if whole in ("", "0") else [*words, "and", *small]

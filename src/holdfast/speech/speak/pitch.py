@@ -46,36 +46,31 @@ def track_pitch(
             found=f"{lowest_hz:g} to {highest_hz:g} Hz",
             expected=f"0 < lowest < highest <= {rate / 4:g} Hz",
         )
-    width = 3 * int(np.ceil(rate / lowest_hz))
     shortest, longest = int(rate // highest_hz), int(np.ceil(rate / lowest_hz)) + 1
+    width = 3 * (longest - 1)
     count = -(-len(samples) // hop)
     padded = np.pad(samples.astype(np.float64), (width, width + hop))
     centers = width + hop // 2 + hop * np.arange(count)
     frames = padded[centers[:, None] + np.arange(width) - width // 2]  # [frames, width]
     level = np.sqrt((frames**2).mean(1))
 
-    # 1. Normalized autocorrelation, [frames, longest + 2].
+    # 1. Normalized autocorrelation at the lags within the limits and one more at each end.
     window = np.hanning(width + 2)[1:-1]
     frames = (frames - frames.mean(1, keepdims=True)) * window
-    lags = longest + 2
-    own = _autocorrelation(frames, lags)
-    ideal = _autocorrelation(window[None], lags)
+    own, ideal = (_autocorrelation(each, longest + 2) for each in (frames, window[None]))
     own = own / np.maximum(own[:, :1], 1e-12) / (ideal / ideal[:, :1])
+    before, inner, after = (own[:, shortest + k : longest + k + 1] for k in (-1, 0, 1))
 
-    # 2. Peaks within the limits; the shortest period of those nearly as high as the best.
-    inner = own[:, 1:-1]
-    lag = np.arange(1, lags - 1)
-    peak = (inner > own[:, :-2]) & (inner >= own[:, 2:]) & (lag >= shortest) & (lag <= longest)
-    height = np.where(peak, inner, -1.0)
+    # 2. The shortest period of those peaks that are nearly as high as the best.
+    height = np.where((inner > before) & (inner >= after), inner, -1.0)
     best = height.max(1)
-    place = 1 + (height >= _OCTAVE * best[:, None]).argmax(1)
+    place = (height >= _OCTAVE * best[:, None]).argmax(1)
 
     # 3. A parabola through the peak and its neighbors.
-    rows = np.arange(count)
-    before, here, after = (own[rows, place + step] for step in (-1, 0, 1))
-    bend = before - 2 * here + after
-    shift = 0.5 * (before - after) / np.where(bend < 0, bend, -1.0)
-    hertz = rate / (place + shift)
+    a, b, c = (each[np.arange(count), place] for each in (before, inner, after))
+    bend = a - 2 * b + c
+    shift = 0.5 * (a - c) / np.where(bend < 0, bend, -1.0)
+    hertz = rate / (shortest + place + shift)
     within = (hertz >= lowest_hz) & (hertz <= highest_hz)
     found: Array = np.where((best > VOICED) & (level > SILENT) & within, hertz, 0.0)
     return found

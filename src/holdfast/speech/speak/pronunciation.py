@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.plain import plain
-from holdfast.speech.speak.dictionary import PAUSE, Dictionary, Phones
-from holdfast.speech.speak.normalization import PAUSES, Token, tokens
+from holdfast.speech.speak.dictionary import PAUSE, Phones, read_dictionary
+from holdfast.speech.speak.normalization import PAUSES, words_of
 
 if TYPE_CHECKING:
     from holdfast.speech.speak.g2p import LettersToPhones
@@ -37,10 +36,6 @@ class Word:
     """All pronunciations, `phones` first: of *read*, *live*, *wind* the sense decides; it is not known."""
     source: str
     """``dictionary``, ``network`` or ``pause``."""
-    written: str
-    """The piece of the text that it comes from."""
-    place: int
-    """Where this piece begins in the text, in characters."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +44,7 @@ class Pronunciation(Answer):
 
     words: tuple[Word, ...]
 
-    @property
-    def title(self) -> str:
-        """Heading of the page."""
-        return "Phonemes"
-
-    def to_dict(self) -> dict[str, Any]:
-        """`words`: text, phones, alternates, source, written, place."""
-        return {"words": plain(self.words)}
+    title = "Phonemes"
 
     def unknowns(self) -> Sequence[Unknown]:
         """Words outside the dictionary, and words of several pronunciations."""
@@ -99,12 +87,12 @@ class Phonemizer:
         model: folder that `train_phonemizer` wrote; None: the one of `model_folder`.
 
     Raises:
-        InputError: ``not-found``; what `Dictionary` and the weights refuse.
+        InputError: ``not-found``; what `read_dictionary` refuses.
     """
 
     def __init__(self, model: str | Path | None = None) -> None:
         self.folder = model_folder(model, "phonemes")
-        self.dictionary = Dictionary(self.folder / "dictionary")
+        self.dictionary = read_dictionary(self.folder / "dictionary")
 
     @cached_property
     def network(self) -> LettersToPhones:
@@ -118,23 +106,19 @@ class Phonemizer:
         return LettersToPhones.load(self.folder)
 
     def __call__(self, text: str) -> tuple[Word, ...]:
-        """The words of a text; see `phonemes`."""
-        return tuple(map(self._word, tokens(text, self._known)))
+        """The words of a text; see `phonemes`. Without a word there are pauses, or nothing."""
+        return tuple(map(self._word, words_of(text, self.dictionary.__contains__)))
 
-    def _known(self, word: str) -> bool:
-        return bool(self.dictionary.pronunciations(word))
-
-    def _word(self, token: Token) -> Word:
-        written = token.written, token.place
-        if token.word in PAUSES:
-            return Word(token.word, (PAUSE,), ((PAUSE,),), "pause", *written)
-        found = self.dictionary.pronunciations(token.word)
+    def _word(self, text: str) -> Word:
+        if text in PAUSES:
+            return Word(text, (PAUSE,), ((PAUSE,),), "pause")
+        found = tuple(self.dictionary.get(text, ()))
         if found:
-            return Word(token.word, found[0], tuple(found), "dictionary", *written)
-        guesses = self.network.best("".join(each for each in token.word if each != "."))
+            return Word(text, found[0], found, "dictionary")
+        guesses = self.network.best(text.replace(".", ""))
         best = guesses[0].log_prob
         likely = tuple(each.phones for each in guesses if each.log_prob > best + _LIKELY)
-        return Word(token.word, likely[0], likely, "network", *written)
+        return Word(text, likely[0], likely, "network")
 
 
 def phonemes(text: str, model: str | Path | None = None) -> Pronunciation:
@@ -149,7 +133,22 @@ def phonemes(text: str, model: str | Path | None = None) -> Pronunciation:
         InputError: ``unknown-character`` (another script, a symbol without a name), ``empty-input``,
             ``out-of-range`` (a word of more than 60 letters); ``not-found`` or ``damaged`` for the model.
     """
-    return Pronunciation(Phonemizer(model)(text))
+    words = Phonemizer(model)(text)
+    check_words(words, text)
+    return Pronunciation(words)
+
+
+def check_words(words: Iterable[Word], text: str) -> None:
+    """Refuse a text of pauses alone.
+
+    Raises:
+        InputError: ``empty-input``.
+    """
+    if all(each.source == "pause" for each in words):
+        found = repr(text[:40])
+        raise InputError(
+            "the text has no words", code="empty-input", found=found, expected="English"
+        )
 
 
 def model_folder(model: str | Path | None, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +12,16 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from holdfast.errors import InputError
-from holdfast.speech.speak.dictionary import plain_phone
-from holdfast.speech.speak.network import F0_VALUES
+from holdfast.speech.speak.dictionary import UNITS, plain_phone
+from holdfast.speech.speak.network import F0_VALUES, NUMBERS
 
 Array = npt.NDArray[Any]
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 LONGEST_S = 60.0
 """Of one phone: what is in memory at a time."""
 Hertz = Annotated[float, Meta(ge=10, le=2000)]
+LOG_DURATION, LOG_F0 = (-2.6, 0.6), (5.0, 0.1)
+"""Mean and deviation of ln(seconds) of phones and of ln(Hz), about those of a speaker."""
 
 
 @dataclass(frozen=True)
@@ -71,99 +73,84 @@ def edges(phones: Sequence[TimedPhone], frame_s: float) -> Array:
     return np.round(np.array(times) / frame_s).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Mean and deviation, to standardize by."""
-
-    mean: float = 0.0
-    deviation: Annotated[float, Meta(gt=0)] = 1.0
-
-    @classmethod
-    def of(cls, values: Array) -> Scale:
-        """Of some values; a deviation of 0 counts as 1."""
-        return cls(float(values.mean()), float(values.std()) or 1.0)
-
-    def apply(self, values: Array) -> Array:
-        """Standardized values."""
-        return (values - self.mean) / self.deviation
-
-    def invert(self, values: Array) -> Array:
-        """Values of standardized ones."""
-        return values * self.deviation + self.mean
+def standard(values: Any, scale: tuple[float, float]) -> Array:
+    """The logarithm of durations or frequencies as networks read it: near 0, about 1 wide."""
+    found: Array = (np.log(values) - scale[0]) / scale[1]
+    return found
 
 
-@dataclass(frozen=True)
-class Inventory:
-    """What turns phones into the numbers that networks read."""
-
-    phones: tuple[str, ...]
-    """Phones of the voice, without stress."""
-    frame_s: float
-    """Seconds per frame."""
-    duration: Scale
-    """Of the natural logarithm of durations in seconds."""
-    pitch: Scale
-    """Of the natural logarithm of F0 in Hz."""
-
-    def symbols(self, phones: Sequence[str]) -> Array:
-        """Place of each phone and its stress (0: it has none), int64 [P, 2].
-
-        Raises:
-            InputError: ``unknown-phone`` with its number.
-        """
-        rows = []
-        for number, phone in enumerate(phones):
-            plain = plain_phone(phone)
-            if plain not in self.phones:
-                raise InputError(
-                    "the voice has not been trained on this phone",
-                    code="unknown-phone",
-                    place=f"phones[{number}]",
-                    found=phone,
-                    expected=", ".join(self.phones),
-                )
-            rows.append((self.phones.index(plain), "012".find(phone[-1]) + 1))
-        return np.array(rows, np.int64).reshape(-1, 2)
-
-    def frame_counts(self, phones: Sequence[TimedPhone]) -> Array:
-        """Frames of each phone, int64 [P]: times are rounded to whole frames."""
-        return np.diff(edges(phones, self.frame_s))
-
-    def frames(self, phones: Sequence[TimedPhone]) -> tuple[Array, Array]:
-        """What the WaveNet reads: symbols int64 [F, 2] and numbers float32 [F, NUMBERS].
-
-        Numbers are the place in the phone (0 to 1), its standardized log duration, whether it is voiced,
-        and its standardized log F0 (0 if it is not).
-        """
-        counts = self.frame_counts(phones)
-        symbols = self.symbols([each.phone for each in phones]).repeat(counts, 0)
-        rows = []
-        for each, count in zip(phones, counts.tolist(), strict=True):
-            place = (np.arange(count) + 0.5) / max(count, 1)
-            duration = self.duration.apply(np.log(max(count, 1) * self.frame_s))
-            pitch, size = np.zeros(count), len(each.f0_hz)
-            if size:
-                known = (np.arange(size) + 0.5) / size
-                pitch = self.pitch.apply(np.interp(place, known, np.log(each.f0_hz)))
-            voiced = np.full(count, float(size > 0))
-            rows.append(np.stack([place, np.full(count, duration), voiced, pitch], 1))
-        return symbols, np.concatenate(rows).astype(np.float32)
+def restored(values: Array, scale: tuple[float, float]) -> Array:
+    """What `standard` was given."""
+    found: Array = np.exp(values * scale[1] + scale[0])
+    return found
 
 
-def measured_pitch(hertz: Array, counts: Array) -> list[tuple[float, ...]]:
-    """F0 of phones from that of frames; none for a phone with fewer voiced frames than unvoiced ones.
+def symbols(phones: Sequence[str], known: Collection[str] = UNITS) -> Array:
+    """Place of each phone in `UNITS` and its stress (0: it has none), int64 [P, 2].
+
+    Raises:
+        InputError: ``unknown-phone`` with its number for one that is not `known`.
+    """
+    for number, phone in enumerate(phones):
+        if plain_phone(phone) not in known:
+            raise InputError(
+                "the voice has not been trained on this phone",
+                code="unknown-phone",
+                place=f"phones[{number}]",
+                found=phone,
+                expected=", ".join(known),
+            )
+    rows = [(UNITS.index(plain_phone(each)), "012".find(each[-1]) + 1) for each in phones]
+    return np.array(rows, np.int64).reshape(-1, 2)
+
+
+def phone_numbers(phones: Sequence[TimedPhone], frame_s: float) -> Array:
+    """What the network of durations and pitch shall give: float32 [P, 2 + F0_VALUES].
+
+    Columns: standardized log duration, whether it is voiced, standardized log F0 (0 if it is not).
+    """
+    rows = np.zeros((len(phones), 2 + F0_VALUES), np.float32)
+    rows[:, 0] = standard(np.diff(edges(phones, frame_s)).clip(1) * frame_s, LOG_DURATION)
+    for row, each in zip(rows, phones, strict=True):
+        if each.f0_hz:
+            row[1], row[2:] = 1, pitch_at(_places(F0_VALUES), each.f0_hz)
+    return rows
+
+
+def frame_numbers(phones: Sequence[TimedPhone], frame_s: float) -> Array:
+    """What the WaveNet reads beside the phone of each frame: float32 [F, NUMBERS].
+
+    Numbers are the place in the phone (0 to 1), its standardized log duration, whether it is voiced,
+    and its standardized log F0 (0 if it is not).
+    """
+    counts = np.diff(edges(phones, frame_s))
+    found = np.zeros((counts.sum(), NUMBERS), np.float32)
+    found[:, 1:3] = phone_numbers(phones, frame_s)[:, :2].repeat(counts, 0)
+    for rows, each in zip(np.split(found, np.cumsum(counts)[:-1]), phones, strict=True):
+        rows[:, 0] = _places(len(rows))
+        if each.f0_hz:
+            rows[:, 3] = pitch_at(rows[:, 0], each.f0_hz)
+    return found
+
+
+def pitch_at(places: Array, f0_hz: Sequence[float]) -> Array:
+    """Standardized log F0 at places (0 to 1) of a phone."""
+    return np.interp(places, _places(len(f0_hz)), standard(f0_hz, LOG_F0))
+
+
+def _places(count: int) -> Array:
+    """Middles of so many equal parts of what is from 0 to 1."""
+    return (np.arange(count) + 0.5) / max(count, 1)
+
+
+def pitch_of(hertz: Array) -> tuple[float, ...]:
+    """F0 of a phone, `F0_VALUES` numbers; none if it has fewer voiced frames than unvoiced ones.
 
     Args:
-        hertz: [F] Hz, 0 where unvoiced.
-        counts: [P] frames of each phone.
+        hertz: [F] Hz of its frames, 0 where unvoiced.
     """
-    found: list[tuple[float, ...]] = []
-    for part in np.split(hertz, np.cumsum(counts)[:-1]):
-        voiced = np.flatnonzero(part)
-        if 2 * len(voiced) < len(part) or not len(voiced):
-            found.append(())
-            continue
-        places = (np.arange(F0_VALUES) + 0.5) / F0_VALUES * len(part) - 0.5
-        values = np.exp(np.interp(places, voiced, np.log(part[voiced])))
-        found.append(tuple(values.tolist()))
-    return found
+    voiced = np.flatnonzero(hertz)
+    if 2 * len(voiced) < max(len(hertz), 1):
+        return ()
+    places = _places(F0_VALUES) * len(hertz) - 0.5
+    return tuple(np.exp(np.interp(places, voiced, np.log(hertz[voiced]))).tolist())

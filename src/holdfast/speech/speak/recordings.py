@@ -8,24 +8,31 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import torch
 from msgspec import Meta
+from torch import Tensor
+from torch.nn import functional
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.opening import open_source
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.speak.dictionary import PAUSE
+from holdfast.speech.speak.network import LEVELS, WaveNet
 from holdfast.speech.speak.pitch import track_pitch
 from holdfast.speech.speak.prosody import (
-    Array,
     TimedPhone,
     check_times,
     edges,
-    measured_pitch,
+    frame_numbers,
+    phone_numbers,
+    pitch_of,
+    symbols,
 )
 from holdfast.speech.speak.voice import Sound, compress
 
 Positive = Annotated[float, Meta(gt=0)]
+LN2 = float(np.log(2))
 
 
 @dataclass(frozen=True)
@@ -54,19 +61,37 @@ class Row:
 
 @dataclass(frozen=True)
 class Recording:
-    """An utterance as the networks read it."""
+    """An utterance as the networks read it: P phones in F frames."""
 
-    codes: Array
-    """uint8 [frames x hop] mu-law levels."""
-    phones: tuple[TimedPhone, ...]
+    timed: tuple[TimedPhone, ...]
     """With measured pitch; times begin at 0."""
-    counts: Array
-    """int64 [P] frames of each phone."""
+    phones: Tensor
+    """int64 [P, 2] Phones and stress."""
+    prosody: Tensor
+    """float32 [P, 2 + F0_VALUES] What the network of durations and pitch shall give."""
+    codes: Tensor
+    """uint8 [F x hop + 1] Mu-law levels of the samples, one of silence first."""
+    symbols: Tensor
+    """int64 [F, 2] Phone and stress of each frame."""
+    numbers: Tensor
+    """float32 [F, NUMBERS]"""
 
-    @property
-    def frames(self) -> int:
-        """Whole frames of the recording."""
-        return int(self.counts.sum())
+    def bits(self, network: WaveNet, start: int, frames: int, context: int) -> Tensor:
+        """Mean of -log2 P of the samples of some frames; what is before them counts as silence.
+
+        Args:
+            network: predicts.
+            start: first of the frames.
+            frames: number of the frames, if the recording has so many.
+            context: frames on each side that only the conditioning reads.
+        """
+        hop = (len(self.codes) - 1) // len(self.symbols)
+        first, stop = max(0, start - context), start + frames
+        inputs = (each[None, first : stop + context] for each in (self.symbols, self.numbers))
+        conditioning = network.conditioning(*inputs)[:, start - first : stop - first]
+        codes = self.codes[None, start * hop : stop * hop + 1].long()
+        logits = network(codes, conditioning)
+        return functional.cross_entropy(logits[0], codes[0, 1:]) / LN2
 
 
 def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording]:
@@ -74,7 +99,8 @@ def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording
 
     Raises:
         InputError: ``invalid-syntax`` or what `read_config` and `read_audio` refuse, with the line;
-            ``conflict`` if phones are not in order or end behind the sound; ``empty-input``.
+            ``conflict`` if phones are not in order or end behind the sound; ``unknown-phone``;
+            ``empty-input``.
     """
     found = []
     with open_source(path) as lines:
@@ -109,12 +135,16 @@ def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recordi
     ends = ends.clip(max=frames)
     samples = samples[ends[0] * sound.hop : ends[-1] * sound.hop]
     hertz = track_pitch(samples, sound.rate, sound.hop, data.lowest_hz, data.highest_hz)
-    times = ((ends - ends[0]) * sound.frame_s).tolist()
-    counts = np.diff(ends)
-    phones = [
-        TimedPhone(each.phone, start_s, end_s, () if each.phone == PAUSE else pitch)
-        for each, start_s, end_s, pitch in zip(
-            row.phones, times, times[1:], measured_pitch(hertz, counts), strict=False
-        )
-    ]
-    return Recording(compress(samples), tuple(phones), counts)
+    places, timed = (ends - ends[0]).tolist(), []
+    for each, start, end in zip(row.phones, places, places[1:], strict=False):
+        f0_hz = () if each.phone == PAUSE else pitch_of(hertz[start:end])
+        timed.append(TimedPhone(each.phone, start * sound.frame_s, end * sound.frame_s, f0_hz))
+    phones = symbols([each.phone for each in timed])
+    arrays = (
+        phones,
+        phone_numbers(timed, sound.frame_s),
+        np.insert(compress(samples), 0, LEVELS // 2),
+        phones.repeat(np.diff(places), 0),
+        frame_numbers(timed, sound.frame_s),
+    )
+    return Recording(tuple(timed), *map(torch.from_numpy, arrays))

@@ -24,10 +24,7 @@ from holdfast.speech.recognize.labels import BLANK, Alphabet
 from holdfast.speech.recognize.model import Description, SpeechModel
 from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.training import TrainConfig, train
-from holdfast.speech.speak.dictionary import PAUSE, PHONES, plain_phone
-
-UNITS = sorted({PAUSE, *map(plain_phone, PHONES)})
-"""What is recognized: phones without stress, and silence."""
+from holdfast.speech.speak.dictionary import UNITS, plain_phone
 
 
 class PhoneAlphabet(Alphabet):

@@ -4,58 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
 from xml.etree import ElementTree
 
+from holdfast.config import invalid_value, parse_config, unknown_key
 from holdfast.errors import InputError
 
-_KNOWN = {
-    "speak": {"version", "lang", "schemaLocation"},
-    "p": {"lang"},
-    "s": {"lang"},
-    "prosody": {"rate", "pitch", "volume"},
-    "break": {"time", "strength"},
-}
+_SSML = parse_config(Path(__file__).with_name("ssml.toml"), "the elements of SSML")
 _DEEPEST = 50
-
-
-class _Quantity(NamedTuple):
-    """Values of an attribute, as a factor or in seconds."""
-
-    labels: Mapping[str, float]
-    """Their meaning is left to the engine by SSML."""
-    units: Mapping[str, Callable[[float], float]]
-    """What a number with each unit means."""
-    limits: tuple[float, float]
-
-
-def _labels(rows: str) -> dict[str, float]:
-    return {label: float(value) for label, value in map(str.split, rows.split(","))}
-
-
-_QUANTITIES = {
-    "rate": _Quantity(
-        _labels("x-slow 0.5, slow 0.75, medium 1, default 1, fast 1.25, x-fast 1.5"),
-        {"": lambda x: x, "%": lambda x: x / 100},
-        (0.2, 5),
-    ),
-    "pitch": _Quantity(
-        _labels("x-low 0.7, low 0.85, medium 1, default 1, high 1.2, x-high 1.4"),
-        {"%": lambda x: 1 + x / 100, "st": lambda x: 2 ** min(x / 12, 9)},
-        (0.25, 4),
-    ),
-    "volume": _Quantity(
-        _labels("silent 0, x-soft 0.25, soft 0.5, medium 1, default 1, loud 1.5, x-loud 2"),
-        {"dB": lambda x: 10 ** min(x / 20, 9)},
-        (0, 10),
-    ),
-    "strength": _Quantity(
-        _labels("none 0, x-weak 0.1, weak 0.2, medium 0.4, strong 0.7, x-strong 1.2"), {}, (0, 10)
-    ),
-    "time": _Quantity({}, {"s": lambda x: x, "ms": lambda x: x / 1000}, (0, 60)),
+_UNITS: dict[str, dict[str, Callable[[float], float]]] = {
+    "rate": {"": lambda x: x, "%": lambda x: x / 100},
+    "pitch": {"%": lambda x: 1 + x / 100, "st": lambda x: 2 ** min(x / 12, 9)},
+    "volume": {"dB": lambda x: 10 ** min(x / 20, 9)},
+    "strength": {},
+    "time": {"s": lambda x: x, "ms": lambda x: x / 1000},
 }
+"""What a number with each unit means, as a factor or in seconds."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +76,7 @@ def spans(text: str) -> list[Span]:
 def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -> Iterator[Span]:
     name = element.tag.rpartition("}")[2]
     path = f"{path}/{name}"
-    if name not in _KNOWN or (name == "speak") != (depth == 0) or depth > _DEEPEST:
+    if name not in _SSML["elements"] or (name == "speak") != (depth == 0) or depth > _DEEPEST:
         raise InputError(
             "SSML element that cannot be spoken",
             code="unknown-element",
@@ -119,15 +85,10 @@ def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -
             expected="speak, and in it p, s, prosody or break",
         )
     values = {key.rpartition("}")[2]: value.strip() for key, value in element.attrib.items()}
-    unknown = sorted(values.keys() - _KNOWN[name])
+    known = _SSML["elements"][name]
+    unknown = sorted(values.keys() - known)
     if unknown:
-        raise InputError(
-            "unknown attribute",
-            code="unknown-key",
-            place=f"{path}@{unknown[0]}",
-            found=unknown[0],
-            expected=", ".join(sorted(_KNOWN[name])),
-        )
+        raise unknown_key(unknown[0], known, path)
     if name == "break":
         key = "time" if "time" in values else "strength"
         yield Span("", manner, _value(key, values.get(key, "medium"), path))
@@ -150,18 +111,13 @@ def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -
 
 def _value(key: str, written: str, path: str) -> float:
     """What a label, or a number with its unit, means."""
-    labels, units, (least, most) = _QUANTITIES[key]
+    labels, units, (least, most) = _SSML["labels"][key], _UNITS[key], _SSML["limits"][key]
     matched = re.fullmatch(r"([+-]?\d{1,6}(?:\.\d{1,6})?)(\D*)", written)
     value = labels.get(written, math.nan)
     if matched and matched[2] in units:
         value = units[matched[2]](float(matched[1]))
     if not least <= value <= most:
         listed = [*labels, *(f"a number with {unit or 'no unit'}" for unit in units)]
-        raise InputError(
-            f"invalid {key}",
-            code="invalid-value",
-            place=f"{path}@{key}",
-            found=written,
-            expected=f"{', '.join(listed)}; a factor or seconds from {least:g} to {most:g}",
-        )
+        expected = f"{', '.join(listed)}; a factor or seconds from {least:g} to {most:g}"
+        raise invalid_value(f"invalid {key}", None, f"{path}.{key}", written, expected)
     return value

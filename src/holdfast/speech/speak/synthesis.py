@@ -21,8 +21,8 @@ from holdfast.numbers import brief, counted
 from holdfast.plain import plain
 from holdfast.speech.speak.dictionary import PAUSE
 from holdfast.speech.speak.generation import Generator, Precision
-from holdfast.speech.speak.pronunciation import Phonemizer
-from holdfast.speech.speak.prosody import TimedPhone, check_times
+from holdfast.speech.speak.pronunciation import Phonemizer, check_words
+from holdfast.speech.speak.prosody import TimedPhone, check_times, edges, symbols
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Voice, expand
 
@@ -44,10 +44,7 @@ class Speech(Answer):
     phones: Sequence[TimedPhone]
     """What was spoken; can be edited and given back as ``prosody``."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Speech"
+    title = "Speech"
 
     def to_dict(self) -> dict[str, Any]:
         """``{"seconds", "real_time_factor", "phones"}``; ``gain`` only where it is not 1."""
@@ -140,7 +137,7 @@ def synthesize(
     voice: Voice, generator: Generator, phones: Sequence[TimedPhone], rng: np.random.Generator
 ) -> np.ndarray[Any, Any]:
     """Samples, float32, of the next phones; the generator continues where it was."""
-    counts = voice.inventory.frame_counts(phones)
+    counts = np.diff(edges(phones, voice.sound.frame_s))
     if not counts.sum():
         return np.zeros(0, np.float32)
     uniforms = rng.random((1, int(counts.sum()) * voice.sound.hop), np.float32)
@@ -163,14 +160,11 @@ def timed_phones(
         names = [phone for phone, _, _ in sentence]
         lead = int(end_s > 0 and names[0] != PAUSE)
         predicted = voice.predict([PAUSE] * lead + names)[lead:]
-        for own, (_, manner, pause_s) in zip(predicted, sentence, strict=True):
-            duration = (own.end_s - own.start_s) / manner.rate
-            if pause_s:
-                duration = pause_s
-            frames = max(1, round(duration / voice.sound.frame_s))
+        for (own_s, f0_hz), (phone, manner, pause_s) in zip(predicted, sentence, strict=True):
+            frames = max(1, round((pause_s or own_s / manner.rate) / voice.sound.frame_s))
             start_s, end_s = end_s, round(end_s + frames * voice.sound.frame_s, 6)
-            pitch = tuple(round(each * manner.pitch, 2) for each in own.f0_hz)
-            yield TimedPhone(own.phone, start_s, end_s, pitch, round(manner.gain, 4))
+            pitch = tuple(round(each * manner.pitch, 2) for each in f0_hz)
+            yield TimedPhone(phone, start_s, end_s, pitch, round(manner.gain, 4))
 
 
 _Spoken = tuple[str, Manner, float]
@@ -179,25 +173,24 @@ _Spoken = tuple[str, Manner, float]
 
 def _sentences(text: str, phonemes: str | Path | None) -> Iterator[list[_Spoken]]:
     """Phones of each sentence; the first begins with a pause."""
+    pronounce = Phonemizer(phonemes)
+    parts = [(span, pronounce(span.text)) for span in spans(text)]
+    check_words([word for _, words in parts for word in words], text)
     current: list[_Spoken] = [(PAUSE, Manner(), 0.0)]
-    words, pronounce = False, Phonemizer(phonemes)
-    for span in spans(text):
+    for span, words in parts:
         if not span.text:
             # A break behind a pause replaces it.
             if current and current[-1][0] == PAUSE:
                 current.pop()
             current.append((PAUSE, span.manner, max(span.pause_s, 1e-3)))
-            continue
-        for word in pronounce(span.text):
-            words = words or word.source != "pause"
+        for word in words:
+            pause = word.source == "pause"
+            if pause and current and current[-1][0] == PAUSE:
+                continue  # one is enough
             current += [(phone, span.manner, 0.0) for phone in word.phones]
-            ends = word.source == "pause" and word.text[-1:] in _SENTENCE_ENDS
-            if words and ends:
+            if pause and word.text in _SENTENCE_ENDS:
                 yield current
                 current = []
-    if not words:
-        found = repr(text[:40])
-        raise InputError("nothing to speak", code="empty-input", found=found, expected="words")
     if current:
         if current[-1][0] != PAUSE:
             current.append((PAUSE, Manner(), 0.0))
@@ -228,6 +221,7 @@ def _edited(
         path = Path(phones)
         phones = read_config(path, ProsodyFile, "the prosody").phones
     check_times(phones, voice.sound.frame_s, path)
+    symbols([each.phone for each in phones], voice.description.phones)
     if text:
         wanted = [phone for part in _sentences(text, phonemes) for phone, _, _ in part]
         given = [each.phone for each in phones if each.phone != PAUSE]

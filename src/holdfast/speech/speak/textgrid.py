@@ -3,57 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+Interval = tuple[float, float, str]
+"""Start and end in seconds, and the label."""
+
+_HEAD = """\
+File type = "ooTextFile"
+Object class = "TextGrid"
+
+xmin = 0 
+xmax = {} 
+tiers? <exists> 
+size = {} 
+item []: 
+"""  # noqa: W291 - Praat writes a space at the end of lines
+_TIER = """\
+    item [{}]:
+        class = "IntervalTier" 
+        name = "{}" 
+        xmin = 0 
+        xmax = {} 
+        intervals: size = {} 
+"""  # noqa: W291
+_INTERVAL = """\
+        intervals [{}]:
+            xmin = {} 
+            xmax = {} 
+            text = "{}" 
+"""  # noqa: W291
 
 
-class Interval(NamedTuple):
-    """A labeled part of a tier."""
-
-    start_s: float
-    end_s: float
-    label: str
-
-
-def textgrid(tiers: Mapping[str, Sequence[Interval]], length_s: float) -> str:
-    """A TextGrid with one interval tier per name.
-
-    Praat wants intervals from 0 to the end without gaps: what is missing is added with an empty label, and
-    intervals of no length are left out.
+def textgrid(tiers: Mapping[str, Sequence[Interval]]) -> str:
+    """A TextGrid with one interval tier per name; intervals of no length are left out.
 
     Args:
-        tiers: intervals in the order of their times, which do not overlap.
-        length_s: end of the audio.
+        tiers: intervals from 0 to the end of the audio without gaps, as Praat wants them.
     """
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", *_span(0, length_s)]
-    lines += ["tiers? <exists> ", f"size = {len(tiers)} ", "item []: "]
+    end = _seconds(max(intervals[-1][1] for intervals in tiers.values()))
+    text = _HEAD.format(end, len(tiers))
     for number, (name, intervals) in enumerate(tiers.items(), 1):
-        complete = _without_gaps(intervals, length_s)
-        lines += [f"    item [{number}]:", '        class = "IntervalTier" ']
-        lines += [f"        name = {_quoted(name)} ", *_span(0, length_s, 8)]
-        lines.append(f"        intervals: size = {len(complete)} ")
-        for place, each in enumerate(complete, 1):
-            lines += [f"        intervals [{place}]:", *_span(each.start_s, each.end_s, 12)]
-            lines.append(f"            text = {_quoted(each.label)} ")
-    return "\n".join(lines) + "\n"
+        lasting = [each for each in intervals if each[0] < each[1]]
+        text += _TIER.format(number, name, end, len(lasting))
+        for place, (start_s, end_s, label) in enumerate(lasting, 1):
+            quoted = label.replace('"', '""')
+            text += _INTERVAL.format(place, _seconds(start_s), _seconds(end_s), quoted)
+    return text
 
 
-def _span(start_s: float, end_s: float, indent: int = 0) -> list[str]:
-    """Both times, without an exponent: the end of an interval reads as the start of the next."""
-    times = {"xmin": start_s, "xmax": end_s}
-    return [
-        f"{' ' * indent}{key} = {time:.6f}".rstrip("0").rstrip(".") + " "
-        for key, time in times.items()
-    ]
-
-
-def _without_gaps(intervals: Sequence[Interval], length_s: float) -> list[Interval]:
-    complete, end = [], 0.0
-    for each in [*intervals, Interval(length_s, length_s, "")]:
-        complete += [Interval(end, each.start_s, ""), each]
-        end = each.end_s
-    return [each for each in complete if each.end_s > each.start_s]
-
-
-def _quoted(label: str) -> str:
-    """Quotation marks are doubled."""
-    return '"' + label.replace('"', '""') + '"'
+def _seconds(time: float) -> str:
+    """Without an exponent: the end of an interval reads as the start of the next."""
+    return f"{time:.6f}".rstrip("0").rstrip(".")

@@ -22,7 +22,16 @@ from holdfast.speech.speak.network import (
     SynthesisSettings,
     WaveNet,
 )
-from holdfast.speech.speak.prosody import Array, Inventory, TimedPhone
+from holdfast.speech.speak.prosody import (
+    LOG_DURATION,
+    LOG_F0,
+    Array,
+    TimedPhone,
+    edges,
+    frame_numbers,
+    restored,
+    symbols,
+)
 
 SHORTEST_S, LONGEST_S = 0.01, 2.0
 """Durations that are predicted."""
@@ -48,7 +57,8 @@ class VoiceDescription:
     """Content of model.json."""
 
     sound: Sound
-    inventory: Inventory
+    phones: tuple[str, ...]
+    """Phones that it was trained on, without stress."""
     prosody: ProsodySettings
     synthesis: SynthesisSettings
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -59,40 +69,40 @@ class Voice:
     """Both networks of a voice with what their inputs and outputs mean."""
 
     def __init__(self, description: VoiceDescription) -> None:
-        self.description = description
-        self.sound, self.inventory = description.sound, description.inventory
-        phones = len(self.inventory.phones)
-        self.prosody = ProsodyNetwork(description.prosody, phones)
-        self.wavenet = WaveNet(description.synthesis, phones)
+        self.description, self.sound = description, description.sound
+        self.prosody = ProsodyNetwork(description.prosody)
+        self.wavenet = WaveNet(description.synthesis)
         self.networks = nn.ModuleDict({"prosody": self.prosody, "wavenet": self.wavenet})
 
     @torch.no_grad()
-    def predict(self, phones: Sequence[str]) -> list[TimedPhone]:
-        """Times, from 0 on, and pitch of the phones of a sentence.
+    def predict(self, phones: Sequence[str]) -> list[tuple[float, tuple[float, ...]]]:
+        """Duration in seconds, and F0 in Hz (none: unvoiced), of the phones of a sentence.
 
         Raises:
             InputError: ``unknown-phone``.
         """
-        symbols = torch.from_numpy(self.inventory.symbols(phones))[None]
-        columns = self.prosody(symbols, torch.tensor([len(phones)]))[0].double().numpy()
-        durations = np.exp(self.inventory.duration.invert(columns[:, 0]))
-        frame_s = self.sound.frame_s
-        counts = np.maximum(1, np.round(durations.clip(SHORTEST_S, LONGEST_S) / frame_s))
-        times = (np.cumsum([0, *counts]) * frame_s).round(6).tolist()
-        pitch = np.exp(self.inventory.pitch.invert(columns[:, 2:])).round(2).tolist()
-        voiced = columns[:, 1] > 0
-        return [
-            TimedPhone(phone, start_s, end_s, tuple(f0_hz) if sounds else ())
-            for phone, start_s, end_s, f0_hz, sounds in zip(
-                phones, times, times[1:], pitch, voiced, strict=False
-            )
+        read = torch.from_numpy(symbols(phones, self.description.phones))[None]
+        columns = self.prosody(read, torch.tensor([len(phones)]))[0].double().numpy()
+        durations = restored(columns[:, 0], LOG_DURATION).clip(SHORTEST_S, LONGEST_S).tolist()
+        pitch = restored(columns[:, 2:], LOG_F0).tolist()
+        pitch = [
+            tuple(f0_hz) if logit > 0 else ()
+            for logit, f0_hz in zip(columns[:, 1], pitch, strict=True)
         ]
+        return [*zip(durations, pitch, strict=True)]
 
     @torch.no_grad()
     def conditioning(self, phones: Sequence[TimedPhone]) -> Array:
-        """What the WaveNet's layers add in each frame: float32 [frames, layers, 2r]."""
-        symbols, numbers = (torch.from_numpy(each)[None] for each in self.inventory.frames(phones))
-        found: Array = self.wavenet.conditioning(symbols, numbers)[0].numpy()
+        """What the WaveNet's layers add in each frame: float32 [frames, layers, 2r].
+
+        Raises:
+            InputError: ``unknown-phone``.
+        """
+        frame_s = self.sound.frame_s
+        read = symbols([each.phone for each in phones], self.description.phones)
+        parts = read.repeat(np.diff(edges(phones, frame_s)), 0), frame_numbers(phones, frame_s)
+        inputs = (torch.from_numpy(each)[None] for each in parts)
+        found: Array = self.wavenet.conditioning(*inputs)[0].numpy()
         return found
 
     def save(self, folder: Path) -> None:

@@ -23,23 +23,12 @@ from holdfast.speech.recognize.trainer import (
     threads,
 )
 from holdfast.speech.speak.dictionary import PAUSE, plain_phone
-from holdfast.speech.speak.network import (
-    F0_VALUES,
-    LEVELS,
-    ProsodySettings,
-    SynthesisSettings,
-    WaveNet,
-)
-from holdfast.speech.speak.prosody import (
-    Inventory,
-    Scale,
-)
+from holdfast.speech.speak.network import ProsodySettings, SynthesisSettings, WaveNet
 from holdfast.speech.speak.recordings import Recording, VoiceData, read_recordings
 from holdfast.speech.speak.voice import Sound, Voice, VoiceDescription
 
 _PART = 1
 """What random numbers are for."""
-LN2 = float(np.log(2))
 
 
 @dataclass(frozen=True)
@@ -90,18 +79,18 @@ def train_voice(config: str | Path, output: str | Path, resume: bool = False) ->
     sound, data = settings.sound, settings.data
     train, test = (read_recordings(folder / name, sound, data) for name in (data.train, data.test))
     torch.manual_seed(settings.synthesis_training.seed)
+    names = {plain_phone(phone.phone) for each in train for phone in each.timed} | {PAUSE}
     description = VoiceDescription(
-        settings.sound, inventory_of(train, settings), settings.prosody, settings.synthesis
+        sound, tuple(sorted(names)), settings.prosody, settings.synthesis
     )
     voice = Voice(description)
-    examples = [Example.of(voice, each) for each in train]
     plan = _plan(settings, train)
     trainers = (
         ProsodyTrainer(
-            voice.prosody, settings.prosody_training, examples, output / "prosody.pt", plan
+            voice.prosody, settings.prosody_training, train, output / "prosody.pt", plan
         ),
         SynthesisTrainer(
-            voice.wavenet, settings.synthesis_training, examples, output / "synthesis.pt", plan
+            voice.wavenet, settings.synthesis_training, train, output / "synthesis.pt", plan
         ),
     )
     for each in trainers:
@@ -114,71 +103,6 @@ def train_voice(config: str | Path, output: str | Path, resume: bool = False) ->
     voice.description = replace(description, training=measured)
     voice.save(output)
     return voice
-
-
-def inventory_of(recordings: Sequence[Recording], settings: VoiceConfig) -> Inventory:
-    """Phones and scales of a training set."""
-    phones = [phone for each in recordings for phone in each.phones]
-    names = {plain_phone(each.phone) for each in phones} | {PAUSE}
-    frame_s = settings.sound.frame_s
-    counts = np.concatenate([each.counts for each in recordings])
-    pitches = np.concatenate([each.f0_hz for each in phones if each.f0_hz] or [np.ones(1)])
-    return Inventory(
-        tuple(sorted(names)),
-        frame_s,
-        Scale.of(np.log(counts.clip(min=1) * frame_s)),
-        Scale.of(np.log(pitches)),
-    )
-
-
-@dataclass(frozen=True)
-class Example:
-    """A recording as both networks read it: P phones in F frames."""
-
-    phones: Tensor
-    """int64 [P, 2] Phones and stress."""
-    prosody: Tensor
-    """float32 [P, 2 + F0_VALUES] What the network of durations and pitch shall give."""
-    codes: Tensor
-    """uint8 [F x hop + 1] Levels of the samples, one of silence first."""
-    symbols: Tensor
-    """int64 [F, 2] Phone and stress of each frame."""
-    numbers: Tensor
-    """float32 [F, NUMBERS]"""
-
-    @classmethod
-    def of(cls, voice: Voice, recording: Recording) -> Example:
-        """A recording as tensors."""
-        rows, inventory = [], voice.inventory
-        for phone, count in zip(recording.phones, recording.counts.tolist(), strict=True):
-            duration = inventory.duration.apply(np.log(max(count, 1) * inventory.frame_s))
-            pitch = np.zeros(F0_VALUES)
-            if phone.f0_hz:
-                pitch = inventory.pitch.apply(np.log(phone.f0_hz))
-            rows.append([duration, float(bool(phone.f0_hz)), *pitch])
-        phones = inventory.symbols([each.phone for each in recording.phones])
-        prosody = torch.tensor(rows, dtype=torch.float32)
-        codes = np.insert(recording.codes, 0, LEVELS // 2)
-        arrays = codes, *inventory.frames(recording.phones)
-        return cls(torch.from_numpy(phones), prosody, *map(torch.from_numpy, arrays))
-
-    def bits(self, network: WaveNet, start: int, frames: int, context: int) -> Tensor:
-        """Mean of -log2 P of the samples of some frames; what is before them counts as silence.
-
-        Args:
-            network: predicts.
-            start: first of the frames.
-            frames: number of the frames, if the recording has so many.
-            context: frames on each side that only the conditioning reads.
-        """
-        hop = (len(self.codes) - 1) // len(self.symbols)
-        stop = min(start + frames, len(self.symbols))
-        first, last = max(0, start - context), stop + context
-        symbols, numbers = self.symbols[None, first:last], self.numbers[None, first:last]
-        conditioning = network.conditioning(symbols, numbers)[:, start - first : stop - first]
-        codes = self.codes[None, start * hop : stop * hop + 1].long()
-        logits = network(codes, conditioning)
-        return functional.cross_entropy(logits[0], codes[0, 1:]) / LN2
 
 
 class VoiceTrainer(Trainer):
@@ -214,11 +138,11 @@ def prosody_correlation(voice: Voice, recordings: Sequence[Recording]) -> dict[s
     """Correlation of predicted and real durations (s, pauses left out) and F0 (Hz, both voiced)."""
     durations, pitches = [], []
     for each in recordings:
-        predicted = voice.predict([phone.phone for phone in each.phones])
-        for one, two in zip(predicted, each.phones, strict=True):
-            if two.phone != PAUSE:
-                durations.append((one.end_s - one.start_s, two.end_s - two.start_s))
-            pitches += list(zip(one.f0_hz, two.f0_hz, strict=False))
+        predicted = voice.predict([phone.phone for phone in each.timed])
+        for (duration_s, f0_hz), real in zip(predicted, each.timed, strict=True):
+            if real.phone != PAUSE:
+                durations.append((duration_s, real.end_s - real.start_s))
+            pitches += list(zip(f0_hz, real.f0_hz, strict=False))
     return {
         "duration_correlation": _correlation(durations),
         "pitch_correlation": _correlation(pitches),
@@ -254,15 +178,16 @@ class SynthesisTrainer(VoiceTrainer):
 @torch.no_grad()
 def likelihood(voice: Voice, recordings: Sequence[Recording]) -> dict[str, float]:
     """-log2 P per sample of whole recordings, and the entropy of their levels."""
-    total, codes = 0.0, np.concatenate([each.codes for each in recordings])
+    codes = torch.cat([each.codes[1:] for each in recordings])
+    total = 0.0
     for each in recordings:
-        bits = Example.of(voice, each).bits(voice.wavenet, 0, each.frames, 0)
-        total += len(each.codes) * float(bits)
-    counts = np.bincount(codes, minlength=LEVELS)
-    shares = counts[counts > 0] / counts.sum()
+        bits = each.bits(voice.wavenet, 0, len(each.symbols), 0)
+        total += float(bits) * (len(each.codes) - 1)
+    counts = codes.bincount().double()
+    shares = counts[counts > 0] / len(codes)
     return {
         "bits_per_sample": total / len(codes),
-        "unigram_bits": float(-(shares * np.log2(shares)).sum()),
+        "unigram_bits": float(-(shares * shares.log2()).sum()),
     }
 
 
@@ -270,6 +195,6 @@ def _plan(config: VoiceConfig, recordings: Sequence[Recording]) -> str:
     """Hash of all that determines a step: settings without numbers of epochs, sounds and phones."""
     names = ("prosody_training", "synthesis_training")
     once = {name: replace(getattr(config, name), epochs=1) for name in names}
-    phones = [[asdict(phone) for phone in each.phones] for each in recordings]
-    sounds = (each.codes.tobytes() for each in recordings)
-    return fingerprint([asdict(replace(config, **once)), phones], sounds)
+    parts = (part for each in recordings for part in (each.phones, each.prosody, each.codes))
+    contents = (part.numpy().tobytes() for part in parts)
+    return fingerprint(asdict(replace(config, **once)), contents)
