@@ -440,7 +440,7 @@ def diagnose(
         rules: TOML file with your own rules, tried before the built-in ones.
         taxonomy: TOML file with your own symptoms and XIDs, as in the fleet room.
         print_rules: Print the built-in rules as TOML and exit.
-        processes: Number of worker processes (default: all cores).
+        processes: Number of files read at a time (default: all cores).
     """
     from holdfast.runs.diagnosis.diagnosing import diagnose as run
     from holdfast.runs.diagnosis.rules import shipped_text

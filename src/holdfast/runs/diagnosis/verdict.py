@@ -10,7 +10,7 @@ from typing import Any, Literal
 from holdfast.runs.diagnosis.events import Event
 from holdfast.runs.diagnosis.results import Diagnosis, EarlierAttempt, Evidence, Other
 from holdfast.runs.diagnosis.rules import TRACEBACK, Rule, RuleSet
-from holdfast.runs.diagnosis.scanning import FileScan
+from holdfast.runs.diagnosis.shapes import FileScan
 from holdfast.runs.diagnosis.tracebacks import FirstFailure
 from holdfast.runs.diagnosis.weighing import Find, attempts_of, finds_of, weighed
 from holdfast.runs.ranks import ranges

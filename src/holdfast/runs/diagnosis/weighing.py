@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from holdfast.runs.diagnosis.events import Event
 from holdfast.runs.diagnosis.origins import rank_of_file
 from holdfast.runs.diagnosis.rules import TRACEBACK, Rule, RuleSet
-from holdfast.runs.diagnosis.scanning import FileScan
+from holdfast.runs.diagnosis.shapes import FileScan
 from holdfast.runs.diagnosis.tracebacks import IGNORED, FirstFailure, Traceback
 
 SURVIVED_LINES = 2000
