@@ -241,6 +241,7 @@ def _fields(event: Event, find: Find) -> _Blank:
         named["frame"] = _short(traceback.frame)
     else:
         named["message"] = event.text[:200]
+        named["frame"] = "an unknown place"
     return named
 
 
