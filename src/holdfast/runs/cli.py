@@ -302,6 +302,8 @@ def watch(
     act: bool = False,
     act_timeout: Duration = 300.0,
     metrics: Annotated[str | None, option(metavar="HOST:PORT")] = None,
+    otlp: Annotated[str | None, option(metavar="URL")] = None,
+    tensorboard: Annotated[Path | None, option(metavar="DIR")] = None,
     poll: Duration = 5.0,
     once: bool = False,
     replay: bool = False,
@@ -322,6 +324,8 @@ def watch(
         act: Run the --on-alarm command, once per alarm.
         act_timeout: Time limit for the command.
         metrics: Serve Prometheus metrics; PORT alone binds to localhost; 0 picks a free port.
+        otlp: Push the same metrics to an OpenTelemetry collector, such as http://127.0.0.1:4318.
+        tensorboard: Write steps and goodput as files for TensorBoard, with --replay of the whole history.
         poll: Polling interval.
         once: Check once and exit with 1 if an alarm is open.
         replay: Print the alarms that the recorded history would have raised.
@@ -329,7 +333,7 @@ def watch(
         changes: Set a threshold, such as hang_s=5m or slow_factor=2. Repeatable.
         state: File that stores open alarms (default: watch.json in the run's folder).
     """
-    _refuse_conflicts(act, on_alarm, replay, once, metrics, poll)
+    _refuse_conflicts(act, on_alarm, replay, once, metrics or otlp, poll)
     from holdfast.runs.watching import watcher
     from holdfast.runs.watching.plain_text import printable
     from holdfast.runs.watching.thresholds import DEFAULTS
@@ -342,7 +346,9 @@ def watch(
         print(text, flush=True)
 
     if replay:
-        result = watcher.replay(folder, run_id, limits=limits, poll_s=poll, on_told=tell)
+        result = watcher.replay(
+            folder, run_id, limits=limits, poll_s=poll, tensorboard=tensorboard, on_told=tell
+        )
     else:
         clock = watcher.SystemClock()
         with clock.ended_by_sigterm():
@@ -357,6 +363,8 @@ def watch(
                 act=act,
                 timeout_s=act_timeout,
                 metrics=metrics,
+                otlp=otlp,
+                tensorboard=tensorboard,
                 state=state,
                 on_told=tell,
                 remark=remark,
@@ -381,7 +389,7 @@ def _refuse_conflicts(
         raise InputError(
             "a replay looks at what is over: it acts on nothing and serves nothing",
             code="conflict",
-            remedy="leave out --act, --once and --metrics, or --replay",
+            remedy="leave out --act, --once, --metrics and --otlp, or --replay",
         )
     if poll <= 0:
         raise InputError(

@@ -1,7 +1,8 @@
-"""The figures of the run that is watched, for Prometheus to scrape from the watcher.
+"""The figures of the run that is watched: for Prometheus to scrape, or pushed by OTLP.
 
 Names, units and types follow Prometheus' conventions: seconds, ratios from 0 to 1, counters that end in
-``_total``. Every metric carries the label ``run_id``. What is not known yet has no sample.
+``_total``. Every metric carries the label ``run_id``. What is not known yet has no sample. Pushed ones are
+``holdfast.run.step`` for ``holdfast_run_step``, without ``_total``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.errors import InputError, MissingExtraError
@@ -17,9 +19,13 @@ from holdfast.runs.watching.alarms import KINDS
 from holdfast.runs.watching.lookout import Lookout
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Observation
     from prometheus_client import Metric
 
 LOOPBACK = "127.0.0.1"
+OTLP_PATH = "/v1/metrics"
+LAST_PUSH_S = 5.0
+"""For the last push, when the watching ends."""
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]]+|\[[^\]]+\])?:)?(?P<port>\d{1,5})")
 
 
@@ -116,7 +122,7 @@ def _pace(lookout: Lookout) -> list[Figure]:
 
 @dataclass
 class Exporter:
-    """Serves the figures of the last look over HTTP."""
+    """Shows the figures of the last look: over HTTP, or to a collector."""
 
     url: str = ""
     _shown: tuple[str, list[Figure]] = ("", [])
@@ -162,9 +168,81 @@ class Exporter:
             server.server_close()
             thread.join()
 
+    @classmethod
+    @contextlib.contextmanager
+    def pushing(cls, endpoint: str, every_s: float) -> Iterator[Exporter]:
+        """An exporter that pushes to an OpenTelemetry collector by OTLP over HTTP while the block runs.
+
+        A collector that does not answer stops nobody: the library logs it and tries again.
+
+        Args:
+            endpoint: ``http://host:4318``, or with the whole path; headers come from the environment
+                (``OTEL_EXPORTER_OTLP_HEADERS``), as the library documents.
+            every_s: seconds between two pushes.
+
+        Raises:
+            InputError: the endpoint is no URL.
+            MissingExtraError: the OpenTelemetry SDK or its exporter is not installed.
+        """
+        url = endpoint.rstrip("/")
+        found = re.fullmatch(r"https?://[^/\s]+(/\S*)?", url)
+        if found is None:
+            raise InputError(
+                "invalid OTLP endpoint",
+                code="invalid-value",
+                found=endpoint,
+                expected="the URL of a collector, such as http://127.0.0.1:4318",
+            )
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.sdk.metrics import MeterProvider
+            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+            from opentelemetry.sdk.resources import Resource
+        except ImportError as error:
+            raise MissingExtraError("opentelemetry-exporter-otlp-proto-http", "otel") from error
+        exporter = cls(url if found[1] else url + OTLP_PATH)
+        reader = PeriodicExportingMetricReader(
+            OTLPMetricExporter(exporter.url), export_interval_millis=1000 * every_s
+        )
+        resource = Resource.create({"service.name": "holdfast"})
+        provider = MeterProvider([reader], resource)
+        meter = provider.get_meter("holdfast.runs")
+        for figure in figures(Lookout(), 0.0):
+            create = getattr(meter, f"create_observable_{figure.kind}")
+            create(
+                f"holdfast.run.{figure.name}",
+                [partial(exporter.observations, figure.name)],
+                unit="s" if figure.name.endswith("seconds") else "1",
+                description=figure.text,
+            )
+        try:
+            yield exporter
+        finally:
+            provider.shutdown(1000 * LAST_PUSH_S)
+
     def update(self, lookout: Lookout, run_id: str, now_s: float) -> None:
         """Show how the run stands now."""
-        self._shown = (run_id, figures(lookout, now_s))
+        self._shown = (run_id, [self._never_less(each) for each in figures(lookout, now_s)])
+
+    def _never_less(self, figure: Figure) -> Figure:
+        """A counter as large as it was: a mean over ranks may dip while a rank joins."""
+        if figure.kind == "gauge":
+            return figure
+        for key, value in figure.samples.items():
+            self._grown[figure.name, key] = max(value, self._grown.get((figure.name, key), 0.0))
+        return replace(
+            figure, samples={key: self._grown[figure.name, key] for key in figure.samples}
+        )
+
+    def observations(self, name: str, options: CallbackOptions) -> Iterator[Observation]:
+        """The samples of one figure, as the OpenTelemetry SDK asks for them."""
+        from opentelemetry.metrics import Observation
+
+        run_id, shown = self._shown
+        for figure in shown:
+            for key, value in figure.samples.items() if figure.name == name else ():
+                labels = {figure.label: key} if figure.label else {}
+                yield Observation(value, {"run_id": run_id, **labels})
 
     def families(self) -> list[Metric]:
         """What is shown, as prometheus-client wants it."""
@@ -177,9 +255,6 @@ class Exporter:
             labels = ["run_id", *([figure.label] if figure.label else [])]
             family = of(f"holdfast_run_{figure.name}", figure.text, labels=labels)
             for key, value in figure.samples.items():
-                if figure.kind == "counter":  # a mean over ranks may dip while a rank joins
-                    value = max(value, self._grown.get((figure.name, key), 0.0))
-                    self._grown[figure.name, key] = value
                 family.add_metric([run_id, *([key] if figure.label else [])], value)
             made.append(family)
         return made
