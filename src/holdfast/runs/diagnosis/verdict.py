@@ -90,22 +90,8 @@ def _nothing(facts: dict[str, Any], attempts: int) -> Diagnosis:
     return Diagnosis(
         cause=None,
         sentence=f"No rule knows an error in these {facts['lines']:,} lines{most}.",
-        kind=None,
-        symptom=None,
-        label=None,
-        domains=(),
         remedy="Look at the unknown templates; one that tells something becomes a rule (--rules).",
-        confidence="none",
-        why=(),
-        first_rank=None,
-        host="",
-        time=None,
-        traceback=None,
-        order_known=True,
-        evidence=(),
-        cascade=(),
         attempts=attempts,
-        earlier=(),
         **facts,
     )
 
