@@ -142,7 +142,7 @@ def test_any_bytes_are_read_or_set_aside(data: bytes, chunk: int) -> None:
                 diagnose(path)
             return
         found = diagnose(path, chunk_bytes=chunk)
-    if not data.startswith(b"\x1f\x8b"):
+    if not data.startswith((b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")):
         assert (found.size_bytes, found.lines) == (len(data), data.count(b"\n"))
 
 
@@ -206,6 +206,14 @@ def test_packed_logs(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])  # an upload that broke off
     broken = diagnose(path)
     assert [each.reason.startswith("breaks off") for each in broken.set_aside] == [True]
+
+
+def test_a_log_in_utf_16(tmp_path: Path) -> None:
+    """As PowerShell redirects it."""
+    path = tmp_path / "run.log"
+    path.write_text("step 1\nNo space left on device\n", encoding="utf-16")
+    found = diagnose(path)
+    assert (found.cause, found.evidence[0].line, found.lines) == ("no_space", 2, 2)
 
 
 def test_what_is_no_text_is_set_aside(tmp_path: Path) -> None:

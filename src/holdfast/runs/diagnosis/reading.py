@@ -6,7 +6,6 @@ count in line numbers, so that they match an editor's.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 from holdfast.errors import InputError
 from holdfast.lines import Block as LineBlock
 from holdfast.lines import blocks as line_blocks
-from holdfast.opening import is_compressed, open_source
+from holdfast.opening import open_source
 from holdfast.runs.diagnosis.prefixes import BOX, Unwrapper
 
 LINE_BYTES = 1 << 16
@@ -40,8 +39,6 @@ class LogFile:
     name: str
     """As shown: as the user gave it, or beneath the folder that they gave."""
     size_bytes: int
-    packed: bool
-    """Whether it is compressed."""
     good: bool
     """Whether it belongs to a run that went well."""
 
@@ -118,8 +115,7 @@ def _opened(path: Path, good: bool) -> LogFile | SetAside:
     if not path.is_file():
         return SetAside(name, "not a regular file")
     try:
-        packed = is_compressed(path)
-        with _open(path, packed) as source:
+        with open_source(path) as source:
             start = source.read1(_SAMPLE_BYTES)
     except (InputError, OSError) as error:
         return SetAside(name, f"cannot be read: {_reason(error)}")
@@ -127,11 +123,7 @@ def _opened(path: Path, good: bool) -> LogFile | SetAside:
         return SetAside(name, "empty")
     if _is_binary(start):
         return SetAside(name, "binary, not text")
-    return LogFile(path, name, path.stat().st_size, packed, good)
-
-
-def _open(path: Path, packed: bool) -> io.BufferedReader | io.BytesIO:
-    return open_source(path) if packed else path.open("rb")
+    return LogFile(path, name, path.stat().st_size, good)
 
 
 def _reason(error: InputError | OSError) -> str:
@@ -161,7 +153,7 @@ def blocks(
     """
     unwrapper, before = Unwrapper(), 0
     try:
-        with _open(log.path, log.packed) as source:
+        with open_source(log.path) as source:
             for lines in line_blocks(source, size=chunk, longest=LINE_BYTES, returns=True):
                 block = _block(lines, lines.end - before)
                 before = lines.end
