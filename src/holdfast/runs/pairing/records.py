@@ -28,13 +28,14 @@ other tools can be brought in.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta, convert, json
+from msgspec import Meta, convert
 
 from holdfast.errors import InputError
 from holdfast.lines import Reject, Rejects
@@ -133,7 +134,7 @@ class Results(Sequence[PairResult]):
 
 def line_of(record: PairTest | PairResult) -> str:
     """A record as a line of JSON, with its newline."""
-    return json.encode(record.to_dict()).decode() + "\n"
+    return json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_plan(path: str | Path) -> list[PairTest]:
@@ -241,7 +242,7 @@ def _result(text: str) -> PairResult:
 def _object(text: str) -> dict[str, Any]:
     """The fields of a record that say something."""
     try:
-        value = json.decode(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("no JSON") from None
     if not isinstance(value, dict):
