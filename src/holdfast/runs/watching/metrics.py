@@ -29,6 +29,17 @@ LAST_PUSH_S = 5.0
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]]+|\[[^\]]+\])?:)?(?P<port>\d{1,5})")
 
 
+_RECENT = "over the last 11 steps, without checkpoints, evaluations and pauses."
+_PACE = (
+    ("steps_per_second", "steps_per_s", f"Steps a second, {_RECENT}"),
+    ("tokens_per_second", "tokens_per_s", f"Tokens a second of all ranks, {_RECENT}"),
+    ("samples_per_second", "samples_per_s", f"Samples a second of all ranks, {_RECENT}"),
+    ("step_seconds", "step_s", "Median length of the last 11 steps."),
+    ("data_wait_ratio", "data_wait_share", f"Share of the time spent waiting for data, {_RECENT}"),
+)
+"""Metrics of the pace: name, field of `Rates`, text."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One metric: its samples by the value of its label, or one under the empty text."""
@@ -46,6 +57,8 @@ def figures(lookout: Lookout, now_s: float) -> list[Figure]:
     heard = [rank for rank in run.living if now_s - rank.seen_at <= lookout.limits.silence_s]
     productive_s, replayed_s = run.ettr_seconds()
     waiting = [now_s - rank.progress_at for rank in run.living]
+    rates, last = lookout.rates(), lookout.last
+    loss, grad_norm = (None, None) if last is None else (last.loss, last.grad_norm)
     return [
         _gauge("step", "Highest completed step.", run.completed),
         _counter("attempts", "Times that the run was started.", run.attempt + 1),
@@ -57,12 +70,12 @@ def figures(lookout: Lookout, now_s: float) -> list[Figure]:
             "Seconds since the rank that stands still longest made progress.",
             max(waiting, default=None),
         ),
-        *_pace(lookout),
-        _gauge("loss", "Loss of the last step, median of the ranks.", _last(lookout, "loss")),
+        *(_gauge(name, text, getattr(rates, of, None)) for name, of, text in _PACE),
+        _gauge("loss", "Loss of the last step, median of the ranks.", loss),
         _gauge(
             "grad_norm",
             "Norm of the gradient of the last step, median of the ranks.",
-            _last(lookout, "grad_norm"),
+            grad_norm,
         ),
         _counter("wall_seconds", "Seconds since the run began.", max(0.0, now_s)),
         _counter(
@@ -88,34 +101,6 @@ def figures(lookout: Lookout, now_s: float) -> list[Figure]:
             "Alarms that were opened.",
             {kind: float(ledger.counts.get(kind, 0)) for kind in KINDS},
             "kind",
-        ),
-    ]
-
-
-def _pace(lookout: Lookout) -> list[Figure]:
-    rates = lookout.rates()
-    recent = "over the last 11 steps, without checkpoints, evaluations and pauses"
-    return [
-        _gauge(
-            "steps_per_second", f"Steps a second, {recent}.", rates.steps_per_s if rates else None
-        ),
-        _gauge(
-            "tokens_per_second",
-            f"Tokens a second of all ranks, {recent}.",
-            rates.tokens_per_s if rates else None,
-        ),
-        _gauge(
-            "samples_per_second",
-            f"Samples a second of all ranks, {recent}.",
-            rates.samples_per_s if rates else None,
-        ),
-        _gauge(
-            "step_seconds", "Median length of the last 11 steps.", rates.step_s if rates else None
-        ),
-        _gauge(
-            "data_wait_ratio",
-            f"Share of the time spent waiting for data, {recent}.",
-            rates.data_wait_share if rates else None,
         ),
     ]
 
@@ -283,10 +268,3 @@ def _gauge(name: str, text: str, value: float | None) -> Figure:
 
 def _counter(name: str, text: str, value: float) -> Figure:
     return Figure(name, "counter", text, {"": float(value)})
-
-
-def _last(lookout: Lookout, name: Literal["loss", "grad_norm"]) -> float | None:
-    if lookout.last is None:
-        return None
-    value: float | None = getattr(lookout.last, name)
-    return value
