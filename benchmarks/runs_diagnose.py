@@ -82,9 +82,6 @@ def _measure(
             raise CommandFailed(f"a wrong diagnosis: {found['sentence']}")
         answers["templates"] = len(found["unknown_templates"])
         runs.setdefault("diagnose", []).append(measured)
-        runs.setdefault("diagnose_alone", []).append(
-            run([*HOLDFAST, log, "--json", "--processes", "1"])
-        )
     for _ in range(options.peer_repeats):
         if grep := shutil.which("grep"):
             script = f'LC_ALL=C {grep} -a -c -i -E -f "$1" "$2" || true'
@@ -155,7 +152,6 @@ def _results(
         "limits": [
             limited(f"{size} on {CORES} cores, whole process", ours, "s", ALLOWED_S),
             limited("largest memory, all processes together", round(peak), "MB", ALLOWED_MB),
-            limited(f"{size} on one process", medians["diagnose_alone"], "s"),
             limited("megabytes a second", round(answers["bytes"] / 1e6 / ours, 1), "MB/s"),
         ],
         "figures": {name: summary(got) for name, got in runs.items()} | {"answers": answers},

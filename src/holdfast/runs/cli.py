@@ -113,7 +113,6 @@ def pairtest_plan(
     *nodes: str,
     results: Annotated[str | None, option("--from", metavar="RESULTS")] = None,
     passes: Positive = 1,
-    confirm: bool = False,
     output: Output | None = None,
 ) -> Answer | None:
     """Plan the tests of the next round, printed as one JSON object per line.
@@ -124,7 +123,6 @@ def pairtest_plan(
         nodes: Host lists (node[1-64,70]), files with one host per line, or - for standard input.
         results: Results file of earlier rounds; plans the next one.
         passes: Passes required per node; raise it to catch intermittent faults.
-        confirm: Retest a faulty node until it has failed beside two good nodes.
         output: Output file (default: stdout).
     """
     from holdfast.files import write_whole
@@ -139,7 +137,7 @@ def pairtest_plan(
             code="not-found",
             expected="a host list (node[1-64]), or --from RESULTS",
         )
-    made = plan_pairs(expand_nodes(nodes), results or (), passes=passes, confirm=confirm)
+    made = plan_pairs(expand_nodes(nodes), results or (), passes=passes)
     lines = "".join(map(line_of, made.tests))
     if output is not None:
         write_whole(output, lines.encode())
@@ -161,7 +159,6 @@ def pairtest_run(
     timeout: Duration = 300.0,
     rounds: Annotated[str, option(metavar="N|all")] = "1",
     passes: Positive = 1,
-    confirm: bool = False,
     not_run_code: Annotated[tuple[int, ...], option(metavar="CODE")] = (),
     output_dir: Annotated[Path | None, option(metavar="DIR")] = None,
 ) -> Answer | None:
@@ -177,7 +174,6 @@ def pairtest_run(
         timeout: Time limit per test; a test that exceeds it fails.
         rounds: Number of rounds to run, or 'all' to continue until every node is classified.
         passes: Passes required per node; raise it to catch intermittent faults.
-        confirm: Retest a faulty node until it has failed beside two good nodes.
         not_run_code: Exit code of the command for 'could not run the test'. Repeatable.
         output_dir: Folder for the output of each test.
     """
@@ -204,7 +200,6 @@ def pairtest_run(
         timeout_s=timeout,
         rounds=None if rounds == "all" else int(rounds),
         passes=passes,
-        confirm=confirm,
         not_run_codes=not_run_code,
         output_dir=output_dir,
         on_result=show if output is None else None,
@@ -223,7 +218,6 @@ def pairtest_solve(
     *,
     nodes: Annotated[tuple[str, ...], option(metavar="NODES")] = (),
     passes: Positive = 1,
-    confirm: bool = False,
     check: bool = False,
 ) -> Answer:
     """Classify nodes as good, faulty or suspect, and print what to run next.
@@ -232,7 +226,6 @@ def pairtest_solve(
         results: Results file from `run`, or - for stdin.
         nodes: All nodes, to report those without a test. Repeatable.
         passes: Passes required per node; raise it to catch intermittent faults.
-        confirm: Retest a faulty node until it has failed beside two good nodes.
         check: Exit with 1 unless every node is classified as good.
     """
     from holdfast.runs.pairing.nodes import expand_nodes
@@ -244,8 +237,8 @@ def pairtest_solve(
     if not known and not nodes:
         raise InputError("no results in this file", code="no-data", path=results)
     everyone = expand_nodes(nodes)
-    plan = plan_pairs(everyone, known, passes=passes, confirm=confirm)
-    line = next_command(results, known, passes, confirm) if plan.tests else None
+    plan = plan_pairs(everyone, known, passes=passes)
+    line = next_command(results, known, passes) if plan.tests else None
     return Solved(solve_pairs(known, nodes=everyone), plan, line, check)
 
 
@@ -309,6 +302,8 @@ def watch(
     act: bool = False,
     act_timeout: Duration = 300.0,
     metrics: Annotated[str | None, option(metavar="HOST:PORT")] = None,
+    otlp: Annotated[str | None, option(metavar="URL")] = None,
+    tensorboard: Annotated[Path | None, option(metavar="DIR")] = None,
     poll: Duration = 5.0,
     once: bool = False,
     replay: bool = False,
@@ -329,6 +324,8 @@ def watch(
         act: Run the --on-alarm command, once per alarm.
         act_timeout: Time limit for the command.
         metrics: Serve Prometheus metrics; PORT alone binds to localhost; 0 picks a free port.
+        otlp: Push the same metrics to an OpenTelemetry collector, such as http://127.0.0.1:4318.
+        tensorboard: Write steps and goodput as files for TensorBoard, with --replay of the whole history.
         poll: Polling interval.
         once: Check once and exit with 1 if an alarm is open.
         replay: Print the alarms that the recorded history would have raised.
@@ -336,7 +333,7 @@ def watch(
         changes: Set a threshold, such as hang_s=5m or slow_factor=2. Repeatable.
         state: File that stores open alarms (default: watch.json in the run's folder).
     """
-    _refuse_conflicts(act, on_alarm, replay, once, metrics, poll)
+    _refuse_conflicts(act, on_alarm, replay, once, metrics or otlp, poll)
     from holdfast.runs.watching import watcher
     from holdfast.runs.watching.plain_text import printable
     from holdfast.runs.watching.thresholds import DEFAULTS
@@ -349,7 +346,9 @@ def watch(
         print(text, flush=True)
 
     if replay:
-        result = watcher.replay(folder, run_id, limits=limits, poll_s=poll, on_told=tell)
+        result = watcher.replay(
+            folder, run_id, limits=limits, poll_s=poll, tensorboard=tensorboard, on_told=tell
+        )
     else:
         clock = watcher.SystemClock()
         with clock.ended_by_sigterm():
@@ -364,6 +363,8 @@ def watch(
                 act=act,
                 timeout_s=act_timeout,
                 metrics=metrics,
+                otlp=otlp,
+                tensorboard=tensorboard,
                 state=state,
                 on_told=tell,
                 remark=remark,
@@ -388,7 +389,7 @@ def _refuse_conflicts(
         raise InputError(
             "a replay looks at what is over: it acts on nothing and serves nothing",
             code="conflict",
-            remedy="leave out --act, --once and --metrics, or --replay",
+            remedy="leave out --act, --once, --metrics and --otlp, or --replay",
         )
     if poll <= 0:
         raise InputError(
@@ -440,7 +441,7 @@ def diagnose(
         rules: TOML file with your own rules, tried before the built-in ones.
         taxonomy: TOML file with your own symptoms and XIDs, as in the fleet room.
         print_rules: Print the built-in rules as TOML and exit.
-        processes: Number of worker processes (default: all cores).
+        processes: Number of files read at a time (default: all cores).
     """
     from holdfast.runs.diagnosis.diagnosing import diagnose as run
     from holdfast.runs.diagnosis.rules import shipped_text

@@ -86,6 +86,22 @@ def test_labelled_cases(case: dict[str, Any], tmp_path: Path) -> None:
     assert found.attempts == case.get("attempts", 1)
 
 
+PUBLIC = HERE.parents[2] / "benchmarks" / "diagnose_public.toml"
+SEEN = [
+    pytest.param(case, id=case["source"].removeprefix("github.com/"))
+    for case in tomllib.loads(PUBLIC.read_text(encoding="utf-8"))["cases"]
+    if case["half"] == "development"
+]
+
+
+@pytest.mark.parametrize("case", SEEN)
+def test_public_logs_from_which_rules_were_written(case: dict[str, Any], tmp_path: Path) -> None:
+    """The other half is for measuring alone: `benchmarks/runs_diagnose_accuracy.py`."""
+    log = tmp_path / "run.log"
+    log.write_text(case["log"], encoding="utf-8")
+    assert diagnose(log).cause in case["causes"]
+
+
 HELD_OUT = tomllib.loads((HERE / "heldout" / "truth.toml").read_text(encoding="utf-8"))
 
 

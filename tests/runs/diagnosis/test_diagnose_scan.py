@@ -1,4 +1,4 @@
-"""The pass over the lines: independent of how files are cut, equal to a slow one, afraid of no bytes."""
+"""The pass over the lines: independent of how files are read, equal to a slow one, afraid of no bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InputError
 from holdfast.runs.diagnosis.diagnosing import diagnose
-from holdfast.runs.diagnosis.reading import LINE_BYTES, blocks, find_logs, parts_of
+from holdfast.runs.diagnosis.reading import LINE_BYTES, blocks, find_logs
 from holdfast.runs.diagnosis.rules import load
 from holdfast.runs.diagnosis.scanning import Scan, scan_all
 
@@ -55,12 +55,10 @@ def texts(draw: st.DrawFn) -> bytes:
     return "".join(line + end for line, end in lines).encode()
 
 
-def scanned(
-    path: Path, part_bytes: int = 1 << 25, chunk: int = 1 << 22, processes: int = 1
-) -> Scan:
+def scanned(path: Path, chunk: int = 1 << 22, processes: int = 1) -> Scan:
     logs, aside = find_logs([path])
     assert not aside
-    return scan_all(RULES, logs, processes=processes, part_bytes=part_bytes, chunk=chunk)
+    return scan_all(RULES, logs, processes=processes, chunk=chunk)
 
 
 def facts(scan: Scan) -> object:
@@ -80,18 +78,19 @@ def facts(scan: Scan) -> object:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(texts(), st.integers(1, 400), st.integers(1, 300))
-def test_parts_and_chunks_change_nothing(text: bytes, part_bytes: int, chunk: int) -> None:
+@given(texts(), st.integers(1, 300))
+def test_chunks_change_nothing(text: bytes, chunk: int) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.log"
         path.write_bytes(text or b"\n")
-        assert facts(scanned(path, part_bytes, chunk)) == facts(scanned(path))
+        assert facts(scanned(path, chunk)) == facts(scanned(path))
 
 
 def test_processes_change_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "run.log"
-    path.write_text("".join(f"{line}\n" for _ in range(300) for line in LINES))
-    assert facts(scanned(path, 20_000, processes=2)) == facts(scanned(path))
+    for rank in range(5):  # the first is the longest, and ready last
+        text = "".join(f"{line}\n" for _ in range(5 - rank) for line in LINES[rank:])
+        (tmp_path / f"rank_{rank}.log").write_text(text)
+    assert facts(scanned(tmp_path, processes=2)) == facts(scanned(tmp_path))
 
 
 def slow_counts(text: bytes) -> Counter[str]:
@@ -142,14 +141,14 @@ def test_any_bytes_are_read_or_set_aside(data: bytes, chunk: int) -> None:
             with pytest.raises(InputError, match="no log to read"):
                 diagnose(path)
             return
-        found = diagnose(path, chunk_bytes=chunk, part_bytes=max(chunk, 50))
-    if not data.startswith(b"\x1f\x8b"):
+        found = diagnose(path, chunk_bytes=chunk)
+    if not data.startswith((b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")):
         assert (found.size_bytes, found.lines) == (len(data), data.count(b"\n"))
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=300).filter(bool), st.integers(1, 50), st.integers(1, 80))
-def test_parts_and_blocks_give_the_lines(data: bytes, chunk: int, part_bytes: int) -> None:
+@given(st.binary(max_size=300).filter(bool), st.integers(1, 50))
+def test_blocks_give_the_lines(data: bytes, chunk: int) -> None:
     data = data.replace(b"\x1b", b"")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.log"
@@ -160,13 +159,10 @@ def test_parts_and_blocks_give_the_lines(data: bytes, chunk: int, part_bytes: in
         lines: list[bytes] = []
         numbers: list[int] = []
         feeds = 0
-        for part in parts_of(0, logs[0], part_bytes):
-            own = 0
-            for block in blocks(logs[0], part.begin, part.end, chunk=chunk):
-                lines += block.lines
-                numbers += [feeds + number for number in block.numbers[: len(block.lines)]]
-                own += block.feeds
-            feeds += own
+        for block in blocks(logs[0], chunk=chunk):
+            lines += block.lines
+            numbers += block.numbers[: len(block.lines)]
+            feeds += block.feeds
     expected = re.split(rb"\r\n|\n|\r", data)
     if not expected[-1]:
         expected.pop()
@@ -210,6 +206,14 @@ def test_packed_logs(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])  # an upload that broke off
     broken = diagnose(path)
     assert [each.reason.startswith("breaks off") for each in broken.set_aside] == [True]
+
+
+def test_a_log_in_utf_16(tmp_path: Path) -> None:
+    """As PowerShell redirects it."""
+    path = tmp_path / "run.log"
+    path.write_text("step 1\nNo space left on device\n", encoding="utf-16")
+    found = diagnose(path)
+    assert (found.cause, found.evidence[0].line, found.lines) == ("no_space", 2, 2)
 
 
 def test_what_is_no_text_is_set_aside(tmp_path: Path) -> None:

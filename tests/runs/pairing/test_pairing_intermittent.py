@@ -100,22 +100,6 @@ def test_a_node_is_not_condemned_beside_one_that_fails_now_and_then() -> None:
     assert test.nodes[1] in {"b", "c", "d"}
 
 
-def test_a_faulty_node_that_is_less_than_sure_is_confirmed_on_request() -> None:
-    """x and y are faulty both, so that each failed beside one good node only."""
-    results = rows(("x+y", 0, 1), ("a+b", 1, 0), ("c+d", 1, 0), ("a+x", 0, 1), ("c+y", 0, 1))
-    verdict = solve_pairs(results)
-    assert set(verdict.names("faulty")) == {"x", "y"}
-    assert verdict.complete
-    assert {node.failed_beside_good for node in verdict.nodes if node.node in "xy"} == {1}
-    assert plan_pairs((), results).tests == ()
-    tests = plan_pairs((), results, confirm=True).tests
-    assert [test.nodes[0] for test in tests] == ["x", "y"]
-    assert {frozenset(test.nodes) for test in tests}.isdisjoint(map(frozenset, ("ax", "cy")))
-    sure = [*results, *carry_out(tests, lambda nodes: True)]
-    assert {node.failed_beside_good for node in solve_pairs(sure).nodes if node.node in "xy"} == {2}
-    assert plan_pairs((), sure, confirm=True).tests == ()
-
-
 def test_two_nodes_alone_cannot_be_told_apart() -> None:
     found = until_told(["a", "b"], lambda nodes: True)
     assert found.rounds == 1

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from msgspec import ValidationError, convert
+
 from holdfast.errors import InputError
 
 FORMAT_VERSION = 1
@@ -59,10 +61,6 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The content of ``manifest.json``."""
         facts = {"format_version": FORMAT_VERSION, **asdict(self)}
-        facts["files"] = [
-            {"name": file.name, "size_bytes": file.size_bytes, "crc32": file.crc32}
-            for file in self.files
-        ]
         body = json.dumps(facts, indent=1)
         text = _NO_SUM + body.removeprefix("{\n").encode() + b"\n"
         return text.replace(b"00000000", crc32(text).encode(), 1)
@@ -113,20 +111,13 @@ def read_manifest(path: Path) -> Manifest:
             remedy="upgrade holdfast; torch.distributed.checkpoint.load reads the files without it",
         )
     try:
-        return Manifest(
-            step=facts["step"],
-            sequence=facts["sequence"],
-            published_s=facts["published_s"],
-            world_size=facts["world_size"],
-            files=tuple(WrittenFile(**file) for file in facts["files"]),
-            versions=facts["versions"],
-        )
-    except (KeyError, TypeError) as error:
+        return convert(facts, Manifest)
+    except ValidationError as error:
         raise InputError(
             "not a holdfast manifest",
             code="unknown-format",
             path=path,
-            found=f"{type(error).__name__}: {error}",
+            found=str(error),
             expected=", ".join(Manifest.__dataclass_fields__),
         ) from error
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.runs.diagnosis import rules as rule_files
-from holdfast.runs.diagnosis.reading import CHUNK_BYTES, PART_BYTES, LogFile, SetAside, find_logs
+from holdfast.runs.diagnosis.reading import CHUNK_BYTES, LogFile, SetAside, find_logs
 from holdfast.runs.diagnosis.results import Diagnosis
 from holdfast.runs.diagnosis.rules import RuleSet
 from holdfast.runs.diagnosis.scanning import Scan, scan_all
@@ -28,7 +28,6 @@ def diagnose(
     rules: str | Path | RuleSet | None = None,
     taxonomy: str | Path | None = None,
     processes: int | None = None,
-    part_bytes: int = PART_BYTES,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Diagnosis:
     """Find the cause of a failure in a run's logs.
@@ -43,8 +42,7 @@ def diagnose(
             two.
         rules: a rule file that extends the built-in rules, or loaded rules.
         taxonomy: a taxonomy that extends the fleet's.
-        processes: number of worker processes; None: all cores.
-        part_bytes: bytes of a file per task; does not affect the result.
+        processes: number of worker processes, each of which reads one file at a time; None: all cores.
         chunk_bytes: bytes per read; does not affect the result.
 
     Returns:
@@ -66,7 +64,7 @@ def diagnose(
         )
     known = {log.path.resolve() for log in failed}
     every = [*failed, *(log for log in fine if log.path.resolve() not in known)]
-    scan = scan_all(loaded, every, processes=processes, part_bytes=part_bytes, chunk=chunk_bytes)
+    scan = scan_all(loaded, every, processes=processes, chunk=chunk_bytes)
     return _beside_the_end(_diagnosis(scan, loaded, every, aside), failed)
 
 

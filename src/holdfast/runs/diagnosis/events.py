@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from holdfast.runs.diagnosis.origins import Moment
@@ -33,10 +33,6 @@ class Event:
     variant: str = ""
     """What kinds are kept apart by beyond the rule: the exception's type, the XID's number."""
 
-    def moved(self, lines: int) -> Event:
-        """The same, so many lines further down."""
-        return replace(self, line=self.line + lines)
-
 
 _Found = TypeVar("_Found", Event, Traceback)
 
@@ -57,13 +53,6 @@ class Kept(Generic[_Found]):
         else:
             self.last = found
 
-    def extend(self, later: Kept[_Found]) -> None:
-        """Take those of a later part of the same file."""
-        before = self.count
-        for found in later.all():
-            self.add(found)
-        self.count = before + later.count
-
     def all(self) -> Iterator[_Found]:
         """Those that are kept, in their order."""
         yield from self.first
@@ -77,7 +66,7 @@ Kind = tuple[int, int | None, str]
 
 @dataclass
 class Finds:
-    """What one part of a file, or one file, holds."""
+    """What one file holds."""
 
     events: dict[Kind, Kept[Event]] = field(default_factory=dict)
     tracebacks: dict[Kind, Kept[Traceback]] = field(default_factory=dict)
@@ -85,23 +74,3 @@ class Finds:
     failures: list[FirstFailure] = field(default_factory=list)
     progress: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     """Lines that show progress, with their counts (steps, epochs); no counts: it ended successfully."""
-
-    def extend(self, later: Finds, lines: int) -> None:
-        """Append those of the next part, which begins after `lines` lines."""
-        for kind, kept in later.events.items():
-            self.events.setdefault(kind, Kept()).extend(_moved(kept, lines))
-        for kind, found in later.tracebacks.items():
-            self.tracebacks.setdefault(kind, Kept()).extend(_moved(found, lines))
-        self.progress += [(line + lines, counts) for line, counts in later.progress]
-        self.failures += [replace(each, line=each.line + lines) for each in later.failures]
-
-
-def _moved(kept: Kept[_Found], lines: int) -> Kept[_Found]:
-    """The same finds, so many lines further down."""
-    if not lines:
-        return kept
-    return Kept(
-        [found.moved(lines) for found in kept.first],
-        None if kept.last is None else kept.last.moved(lines),
-        kept.count,
-    )

@@ -1,4 +1,4 @@
-"""Read lines of log files: choice of files, splitting into parts, and bytes that are not text.
+"""Read lines of log files: choice of files, lines, and bytes that are not text.
 
 A line ends with a line feed, or with a single carriage return, as progress bars write; only line feeds
 count in line numbers, so that they match an editor's.
@@ -6,24 +6,20 @@ count in line numbers, so that they match an editor's.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from holdfast.errors import InputError
 from holdfast.lines import Block as LineBlock
 from holdfast.lines import blocks as line_blocks
-from holdfast.opening import is_compressed, open_source
+from holdfast.opening import open_source
 from holdfast.runs.diagnosis.prefixes import BOX, Unwrapper
 
 LINE_BYTES = 1 << 16
 """What is kept of a line; the rest is passed over and the line counted as cut."""
 CHUNK_BYTES = 1 << 22
-PART_BYTES = 32 << 20
-"""A file is shared between processes in parts of about this size."""
 SUFFIXES = (".log", ".out", ".err", ".txt", ".gz")
 """Files of a folder that are read: those that end so, and torchrun's ``stdout`` and ``stderr``."""
 
@@ -43,8 +39,6 @@ class LogFile:
     name: str
     """As shown: as the user gave it, or beneath the folder that they gave."""
     size_bytes: int
-    packed: bool
-    """Whether it is compressed."""
     good: bool
     """Whether it belongs to a run that went well."""
 
@@ -57,25 +51,13 @@ class SetAside:
     reason: str
 
 
-@dataclass(frozen=True)
-class Part:
-    """A piece of a file that begins and ends at the start of a line."""
-
-    file: int
-    """Index of the file."""
-    begin: int
-    """Bytes."""
-    end: int | None
-    """Bytes; None: to the end of the file."""
-
-
 @dataclass
 class Block:
     """Some lines of a file, without their ends."""
 
     lines: list[bytes]
     numbers: Sequence[int]
-    """The line number of each within its part, from 0; those between two carriage returns share one."""
+    """The line number of each, from 0; those between two carriage returns share one."""
     feeds: int
     """Line feeds in the block."""
     cut: int = 0
@@ -133,8 +115,7 @@ def _opened(path: Path, good: bool) -> LogFile | SetAside:
     if not path.is_file():
         return SetAside(name, "not a regular file")
     try:
-        packed = is_compressed(path)
-        with _open(path, packed) as source:
+        with open_source(path) as source:
             start = source.read1(_SAMPLE_BYTES)
     except (InputError, OSError) as error:
         return SetAside(name, f"cannot be read: {_reason(error)}")
@@ -142,11 +123,7 @@ def _opened(path: Path, good: bool) -> LogFile | SetAside:
         return SetAside(name, "empty")
     if _is_binary(start):
         return SetAside(name, "binary, not text")
-    return LogFile(path, name, path.stat().st_size, packed, good)
-
-
-def _open(path: Path, packed: bool) -> io.BufferedReader | io.BytesIO:
-    return open_source(path) if packed else path.open("rb")
+    return LogFile(path, name, path.stat().st_size, good)
 
 
 def _reason(error: InputError | OSError) -> str:
@@ -160,57 +137,24 @@ def _is_binary(start: bytes) -> bool:
     return strange > _BINARY_SHARE * len(start)
 
 
-def parts_of(index: int, log: LogFile, part_bytes: int = PART_BYTES) -> list[Part]:
-    """The parts of a file, each beginning at the start of a line; a packed file is one."""
-    if log.packed or log.size_bytes <= part_bytes:
-        return [Part(index, 0, None)]
-    begins = [0]
-    with log.path.open("rb") as source:
-        for target in range(part_bytes, log.size_bytes, part_bytes):
-            if target > begins[-1] and (begin := _after_line_feed(source, target)) is not None:
-                begins.append(begin)
-    return [Part(index, begin, end) for begin, end in zip(begins, [*begins[1:], None], strict=True)]
-
-
-def _after_line_feed(source: BinaryIO, position: int) -> int | None:
-    """The first position at or after `position` that follows a line feed."""
-    source.seek(position - 1)
-    position -= 1
-    while chunk := source.read(CHUNK_BYTES):
-        found = chunk.find(b"\n")
-        if found >= 0:
-            after = position + found + 1
-            return after if source.seek(0, 2) > after else None
-        position += len(chunk)
-    return None
-
-
 def blocks(
     log: LogFile,
-    begin: int = 0,
-    end: int | None = None,
     *,
     chunk: int = CHUNK_BYTES,
     broken: Callable[[str], None] = lambda reason: None,
 ) -> Iterator[Block]:
-    """The lines of a part of a file, block by block, in bounded memory.
+    """The lines of a file, block by block, in bounded memory.
 
     Args:
         log: the file.
-        begin: where its part begins, at the start of a line, in bytes.
-        end: where it ends; None: with the file.
         chunk: bytes read at once; it changes nothing in the lines.
         broken: called with the reason when the file breaks off (a packed file that is not whole, a
             disk that fails); what was read until then counts.
     """
-    unwrapper, before = Unwrapper(), begin
+    unwrapper, before = Unwrapper(), 0
     try:
-        with _open(log.path, log.packed) as source:
-            if begin:
-                source.seek(begin)
-            for lines in line_blocks(
-                source, offset=begin, stop=end, size=chunk, longest=LINE_BYTES, returns=True
-            ):
+        with open_source(log.path) as source:
+            for lines in line_blocks(source, size=chunk, longest=LINE_BYTES, returns=True):
                 block = _block(lines, lines.end - before)
                 before = lines.end
                 block.lines, block.numbers, block.times = unwrapper.block(

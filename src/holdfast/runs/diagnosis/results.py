@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -64,7 +64,7 @@ class EarlierAttempt:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis(Answer):
     """The cause of a failure, as far as its logs tell."""
 
@@ -72,32 +72,32 @@ class Diagnosis(Answer):
     """Id of the rule; None: no rule knows anything in these logs."""
     sentence: str
     """The cause for people, with rank and place; or that nothing is known."""
-    kind: str | None
-    symptom: str | None
+    kind: str | None = None
+    symptom: str | None = None
     """Id in the fleet's taxonomy; None: it has none for this."""
-    label: str | None
+    label: str | None = None
     """The symptom's name for people."""
-    domains: tuple[str, ...]
+    domains: tuple[str, ...] = ()
     """Who may be at fault: user, system, hardware."""
     remedy: str
-    confidence: Literal["high", "medium", "low", "none"]
-    why: tuple[str, ...]
+    confidence: Literal["high", "medium", "low", "none"] = "none"
+    why: tuple[str, ...] = ()
     """The reasons for the choice."""
-    first_rank: int | None
+    first_rank: int | None = None
     """The rank that shows the cause; None: not known."""
-    host: str
-    time: str | None
+    host: str = ""
+    time: str | None = None
     """When, in ISO 8601; None: the logs do not say."""
-    traceback: Mapping[str, Any] | None
+    traceback: Mapping[str, Any] | None = None
     """Exception, message, innermost own frame and all frames, where the cause is an exception."""
-    order_known: bool
+    order_known: bool = True
     """Whether times (or a single file) tell what came first."""
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Evidence, ...] = ()
     """The cause's line first."""
-    cascade: tuple[Other, ...]
+    cascade: tuple[Other, ...] = ()
     """Everything else that rules know, first come first."""
     attempts: int
-    earlier: tuple[EarlierAttempt, ...]
+    earlier: tuple[EarlierAttempt, ...] = ()
     unknown_templates: tuple[UnknownTemplate, ...]
     unknown_rule: str
     """How the unknown templates are ranked."""
@@ -109,7 +109,7 @@ class Diagnosis(Answer):
     """Lines of which only the start was kept."""
     unshaped_lines: int
     """Lines that were searched but of which no templates were made: too many different ones."""
-    set_aside: tuple[SetAside, ...] = field(default=())
+    set_aside: tuple[SetAside, ...] = ()
     ended: AttemptAccount | None = None
     """How the recorded attempt ended; None: there are no events beside the logs."""
 

@@ -55,6 +55,8 @@ class Rule:
     """Who may be at fault; empty: as the taxonomy says of the symptom."""
     weight: int | None = None
     """0 to 100: of all that is found, the heaviest is the cause, and of equals the earliest."""
+    lasting: bool = False
+    """A state and not an event: survived only if the run went on after its last line."""
     remedy: str = ""
     source: str = ""
 

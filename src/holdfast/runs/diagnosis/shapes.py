@@ -1,4 +1,4 @@
-"""One pass over a part of a log: its lines -> events, and the shapes of all other lines.
+"""One pass over a log file: its lines -> events, and the shapes of all other lines.
 
 All patterns are searched for in each line at once. Lines that are the same but for numbers, addresses,
 blanks and punctuation are one *shape*: shapes are counted, so that what no rule knows can be told.
@@ -7,17 +7,15 @@ blanks and punctuation are one *shape*: shapes are counted, so that what no rule
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.runs.diagnosis.events import Event, Finds, Kept
 from holdfast.runs.diagnosis.origins import PREFIX, Moment, moment_of, rank_of_line, without_prefix
-from holdfast.runs.diagnosis.reading import Block, LogFile, Part, blocks
+from holdfast.runs.diagnosis.reading import Block, LogFile, blocks
 from holdfast.runs.diagnosis.rules import RuleSet, groups_of, searcher
 from holdfast.runs.diagnosis.tracebacks import (
     FRAME,
     IGNORED,
-    MOST_LINES,
     START,
     SUMMARY,
     Collector,
@@ -33,12 +31,11 @@ TEXT = 2000
 MOST_SHAPES = 50_000
 """Shapes remembered; lines of further ones are matched and counted, but no templates come of them."""
 MOST_KINDS = 20_000
-"""Kinds of events remembered in a part; further ranks and variants count together."""
+"""Kinds of events remembered of a file; further ranks and variants count together."""
 EXAMPLE = 300
 """Bytes kept of a shape's first line."""
 LOOK_BACK = 64
 """Lines before an event in which its time or its traceback is looked for."""
-_BEFORE_A_PART = LOOK_BACK << 16
 _FAILURES = 1000
 MOST_PROGRESS = 64
 """Lines of progress that are kept of a block."""
@@ -84,14 +81,17 @@ class Shape:
 
 
 @dataclass
-class PartScan:
-    """What a part of a file holds."""
+class FileScan:
+    """What one file holds."""
 
-    part: Part
+    index: int
+    """Place of the file among all."""
+    log: LogFile
     shapes: dict[bytes, Shape] = field(default_factory=dict)
+    """Emptied once they are merged with those of the other files."""
     finds: Finds = field(default_factory=Finds)
     feeds: int = 0
-    """Line feeds."""
+    """Line feeds: the number of lines as an editor counts."""
     lines: int = 0
     """Lines, those between carriage returns counted singly."""
     bytes_read: int = 0
@@ -104,11 +104,11 @@ class PartScan:
 
 
 class Scanner:
-    """The state of a pass over one part."""
+    """The state of a pass over one file."""
 
-    def __init__(self, rules: RuleSet, part: Part) -> None:
+    def __init__(self, rules: RuleSet, index: int, log: LogFile) -> None:
         self.rules = rules
-        self.scan = PartScan(part)
+        self.scan = FileScan(index, log)
         self.open: list[Collector] = []
         self.whole: list[Collector] = []
         """Messages that are whole; kept until those that began before them are, too."""
@@ -147,13 +147,8 @@ class Scanner:
         self.before = [*self.before, *block.lines[-LOOK_BACK:]][-LOOK_BACK:]
         self._keep_whole()
 
-    def finish(self, after: Iterator[Block]) -> PartScan:
-        """End the messages that are open, with the lines that follow the part."""
-        seen = 0
-        while self.open and seen < MOST_LINES and (block := next(after, None)) is not None:
-            numbers = [self.scan.feeds + number for number in block.numbers]
-            self._feed(Block(block.lines, numbers, block.feeds), 0, self.open)
-            seen += len(block.lines)
+    def finish(self) -> FileScan:
+        """End the messages that are open."""
         for each in self.open:
             each.close()
         self.whole += self.open
@@ -163,7 +158,7 @@ class Scanner:
 
     def _count(self, keys: list[bytes], block: Block) -> None:
         """Count the lines of each shape; shapes that are new are remembered."""
-        shapes, file = self.scan.shapes, self.scan.part.file
+        shapes, file = self.scan.shapes, self.scan.index
         for place, key in enumerate(keys[: len(block.lines)]):
             if (shape := shapes.get(key)) is not None:
                 shape.count += 1
@@ -201,7 +196,7 @@ class Scanner:
         rank = int(named) if named.isdecimal() else rank_of_line(text)
         event = Event(
             number,
-            self.scan.part.file,
+            self.scan.index,
             line,
             rank,
             self._moment(block, place, text),
@@ -275,7 +270,7 @@ class Scanner:
         self._kept(rule, found.rank, found.exception).add(
             Event(
                 rule,
-                self.scan.part.file,
+                self.scan.index,
                 found.line,
                 found.rank,
                 found.moment,
@@ -330,29 +325,18 @@ def _body(line: bytes) -> bytes:
     return line[found.end() if found else 0 : TEXT]
 
 
-def scan_part(rules: RuleSet, log: LogFile, part: Part, chunk: int) -> PartScan:
-    """Pass over a part of a file.
+def scan_file(rules: RuleSet, chunk: int, task: tuple[int, LogFile]) -> FileScan:
+    """Pass over a file.
 
     Args:
         rules: what to look for.
-        log: the file.
-        part: which piece of it.
         chunk: bytes read at once; it changes nothing in the result.
+        task: place of the file among all, and the file.
     """
-    scanner = Scanner(rules, part)
+    scanner = Scanner(rules, *task)
     reasons: list[str] = []
-    if part.begin:
-        scanner.before = _lines_before(log, part.begin)
-    for block in blocks(log, part.begin, part.end, chunk=chunk, broken=reasons.append):
+    for block in blocks(task[1], chunk=chunk, broken=reasons.append):
         scanner.take(block)
-    rest = iter(()) if part.end is None else blocks(log, part.end, chunk=chunk)
-    scan = scanner.finish(rest)
+    scan = scanner.finish()
     scan.broken = reasons[0] if reasons else ""
     return scan
-
-
-def _lines_before(log: LogFile, begin: int) -> list[bytes]:
-    """The lines before a part, as a pass from the start would remember them."""
-    start = max(0, begin - _BEFORE_A_PART)
-    lines = [line for block in blocks(log, start, begin) for line in block.lines]
-    return lines[0 if start == 0 else 1 :][-LOOK_BACK:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast.runs.diagnosis.origins import (
     PREFIX,
@@ -55,10 +55,6 @@ class Traceback:
     chained: str
     """``"handled"``: another exception came while this one was handled; ``"follows"``: this one was
     raised from another before it; ``"ignored"``: Python went on after it; else empty."""
-
-    def moved(self, lines: int) -> Traceback:
-        """The same, so many lines further down."""
-        return replace(self, line=self.line + lines, start=self.start + lines)
 
     @property
     def frame(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from holdfast.runs.diagnosis.events import Event
 from holdfast.runs.diagnosis.results import Diagnosis, EarlierAttempt, Evidence, Other
 from holdfast.runs.diagnosis.rules import TRACEBACK, Rule, RuleSet
-from holdfast.runs.diagnosis.scanning import FileScan
+from holdfast.runs.diagnosis.shapes import FileScan
 from holdfast.runs.diagnosis.tracebacks import FirstFailure
 from holdfast.runs.diagnosis.weighing import Find, attempts_of, finds_of, weighed
 from holdfast.runs.ranks import ranges
@@ -90,22 +90,8 @@ def _nothing(facts: dict[str, Any], attempts: int) -> Diagnosis:
     return Diagnosis(
         cause=None,
         sentence=f"No rule knows an error in these {facts['lines']:,} lines{most}.",
-        kind=None,
-        symptom=None,
-        label=None,
-        domains=(),
         remedy="Look at the unknown templates; one that tells something becomes a rule (--rules).",
-        confidence="none",
-        why=(),
-        first_rank=None,
-        host="",
-        time=None,
-        traceback=None,
-        order_known=True,
-        evidence=(),
-        cascade=(),
         attempts=attempts,
-        earlier=(),
         **facts,
     )
 
@@ -241,6 +227,7 @@ def _fields(event: Event, find: Find) -> _Blank:
         named["frame"] = _short(traceback.frame)
     else:
         named["message"] = event.text[:200]
+        named["frame"] = "an unknown place"
     return named
 
 

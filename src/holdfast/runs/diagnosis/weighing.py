@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from holdfast.runs.diagnosis.events import Event
 from holdfast.runs.diagnosis.origins import rank_of_file
 from holdfast.runs.diagnosis.rules import TRACEBACK, Rule, RuleSet
-from holdfast.runs.diagnosis.scanning import FileScan
+from holdfast.runs.diagnosis.shapes import FileScan
 from holdfast.runs.diagnosis.tracebacks import IGNORED, FirstFailure, Traceback
 
 SURVIVED_LINES = 2000
@@ -233,12 +233,14 @@ def _survivors(finds: Sequence[Find], restarts: Sequence[tuple[int, int]]) -> li
     for find in finds:
         if find.rule.kind != "info":
             lines.setdefault(find.event.file, []).append(find.event.line)
+    latest = {(find.event.file, find.rule.id): find for find in finds}
     found = []
     for find in finds:
+        told = latest[find.event.file, find.rule.id] if find.rule.lasting else find
         own = lines.get(find.event.file, [])
-        place = bisect_right(own, find.event.line)
+        place = bisect_right(own, told.event.line)
         following = own[place] if place < len(own) else find.file.feeds
-        survived = following - find.event.line > SURVIVED_LINES or _went_on(find, finds, restarts)
+        survived = following - told.event.line > SURVIVED_LINES or _went_on(told, finds, restarts)
         found.append(replace(find, survived=survived))
     return found
 
@@ -247,7 +249,7 @@ def _went_on(find: Find, finds: Sequence[Find], restarts: Sequence[tuple[int, in
     """Whether steps or a good end follow an error, before its attempt ends.
 
     A program that fails may still print the steps that it had buffered: if a launcher saw it fail, steps
-    show nothing.
+    show nothing. A lasting trouble is over only with further steps, however the run ended.
     """
     after = [
         each.event.line
@@ -260,12 +262,15 @@ def _went_on(find: Find, finds: Sequence[Find], restarts: Sequence[tuple[int, in
     limit = min((line for at, line in restarts if at == file and line > own), default=1 << 60)
     following = [each for each in progress[begin:] if each[0] < limit]
     ends = [line for line, counts in following if not counts]
+    steps = len({counts for _, counts in following if counts})
+    if find.rule.lasting:
+        return steps >= SURVIVED_COUNTS
     if ends and not any(line > ends[-1] for line in after):
         return True
     failed = any((failure.exit_code or 0) > 0 for failure in find.file.finds.failures) or any(
         each.rule.id == _SILENT_FAILURE for each in finds if each.event.line > find.event.line
     )
-    return not failed and len({counts for _, counts in following if counts}) >= SURVIVED_COUNTS
+    return not failed and steps >= SURVIVED_COUNTS
 
 
 def attempts_of(finds: Sequence[Find]) -> Mapping[tuple[int, int], int]:

@@ -7,19 +7,24 @@ fields are taken by name, and one that a version lacks has a default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from msgspec import Meta, Struct, convert
+from msgspec import Meta, Struct, convert, to_builtins
 from numpy.typing import NDArray
 
 from holdfast.runs.flight.record import COMPLETED, ENTRY, LEFT, STATES, Dump, Group, Operation
 
 MOST_NAME = 500
+MOST_FRAMES = 200
+MOST_THREADS = 1000
 WITHOUT_STATES = ("gloo",)
 """Backends whose entries never become started or completed, only retired."""
+
+
+_Kind = TypeVar("_Kind")
 
 
 class NoDumpError(ValueError):
@@ -51,16 +56,17 @@ def compact(document: Any, file: str) -> Dump:
     tables = _Tables()
     rows, aside = _rows(entries, tables)
     members, unnamed = _members(document.get("pg_config"))
-    own = document.get("holdfast")
-    own = own if isinstance(own, dict) else {}
-    members |= _own_members(own.get("groups"))
+    own = _read(document.get("holdfast"), _Own) or _Own()
+    for each in own.groups:
+        if ranks := each.members():
+            members[(each.name or "", each.description)] = ranks
     return Dump(
         file=file,
-        rank=_integer(own.get("rank")),
-        version=_text(document["version"]),
-        world_size=_integer(own.get("world_size")),
-        dumped_ns=_integer(own.get("dumped_ns")),
-        host=_text(own.get("host", "")),
+        rank=own.rank,
+        version=str(document["version"])[:MOST_NAME],
+        world_size=own.world_size,
+        dumped_ns=own.dumped_ns,
+        host=own.host,
         groups=tuple(tables.groups),
         members=members,
         unnamed_members=unnamed,
@@ -68,7 +74,10 @@ def compact(document: Any, file: str) -> Dump:
         entries=rows,
         rows_set_aside=aside,
         stacks=any(isinstance(each, dict) and bool(each.get("frames")) for each in entries[-100:]),
-        threads=_threads(own.get("threads")),
+        threads=tuple(
+            {"name": each.name, "frames": to_builtins(each.frames[:MOST_FRAMES])}
+            for each in own.threads[:MOST_THREADS]
+        ),
     )
 
 
@@ -190,82 +199,70 @@ def _peers(text: str) -> tuple[int, int] | None:
 
 # --- The rest of a dump --------------------------------------------------------------------------
 
+_Name = Annotated[str, Meta(max_length=4096)]
+
+
+class _Frame(Struct):
+    name: _Name = ""
+    filename: _Name = ""
+    line: _Int = 0
+
+
+class _Thread(Struct):
+    name: _Name = ""
+    frames: tuple[_Frame, ...] = ()
+
+
+class _Group(Struct):
+    """PyTorch's ``pg_config`` has ``desc``, holdfast's list ``description``."""
+
+    name: _Name | None = None
+    desc: _Name = ""
+    description: _Name = ""
+    ranks: tuple[_Int, ...] | str = ()
+
+    def members(self) -> tuple[int, ...]:
+        """Ranks from ``[0, 1]`` or ``"[0, 1]"``; none where they cannot be read."""
+        told: Sequence[Any] = self.ranks
+        if isinstance(self.ranks, str):
+            told = [part for part in self.ranks.strip("[] ").split(",") if part.strip().isdecimal()]
+        return tuple(sorted(set(map(int, told))))
+
+
+class _Own(Struct):
+    """What `dump_flight_record` adds."""
+
+    rank: _Int | None = None
+    world_size: _Int | None = None
+    dumped_ns: _Int | None = None
+    host: _Name = ""
+    groups: tuple[_Group, ...] = ()
+    threads: tuple[_Thread, ...] = ()
+
+
+def _read(value: Any, kind: type[_Kind]) -> _Kind | None:
+    """A part of a document; None where it is damaged."""
+    with suppress(ValueError):
+        return convert(value, kind)
+    return None
+
 
 def _members(config: Any) -> tuple[dict[Group, tuple[int, ...]], tuple[int, ...]]:
     """Who is in which group; gloo lists the ranks of its last group under an empty name."""
     members: dict[Group, tuple[int, ...]] = {}
     unnamed: tuple[int, ...] = ()
-    if isinstance(config, dict):
-        for key, told in config.items():
-            if not isinstance(told, dict):
-                continue
-            ranks = _ranks(told.get("ranks"))
-            name = told.get("name", key)
-            if isinstance(name, str) and name:
-                members[(name, _text(told.get("desc", "")))] = ranks
-            else:
-                unnamed = ranks
+    for key, value in config.items() if isinstance(config, dict) else ():
+        told = _read(value, _Group)
+        if told is None:
+            continue
+        name = key if told.name is None else told.name
+        if isinstance(name, str) and name:
+            members[(name, told.desc)] = told.members()
+        else:
+            unnamed = told.members()
     return {group: ranks for group, ranks in members.items() if ranks}, unnamed
 
 
-def _own_members(groups: Any) -> dict[Group, tuple[int, ...]]:
-    found = {}
-    if isinstance(groups, list):
-        for told in groups:
-            if isinstance(told, dict):
-                group = (_text(told.get("name", "")), _text(told.get("description", "")))
-                found[group] = _ranks(told.get("ranks"))
-    return {group: ranks for group, ranks in found.items() if ranks}
-
-
-def _ranks(value: Any) -> tuple[int, ...]:
-    """Ranks from ``[0, 1]`` or ``"[0, 1]"``; none where they cannot be read."""
-    if isinstance(value, str):
-        value = [int(part) for part in value.strip("[] ").split(",") if part.strip().isdecimal()]
-    if not isinstance(value, (list, tuple)):
-        return ()
-    return tuple(sorted({rank for rank in value if isinstance(rank, int)}))
-
-
-def _threads(value: Any) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(value, list):
-        return ()
-    return tuple(
-        {"name": _text(each.get("name", "")), "frames": _frames(each.get("frames"))}
-        for each in value[:1000]
-        if isinstance(each, dict)
-    )
-
-
 def _frames(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, (list, tuple)):
-        return []
-    return [
-        {
-            "name": _text(frame.get("name", "")),
-            "filename": _text(frame.get("filename", "")),
-            "line": _integer(frame.get("line")) or 0,
-        }
-        for frame in value[:200]
-        if isinstance(frame, dict)
-    ]
-
-
-def _text(value: Any) -> str:
-    return (
-        value[:MOST_NAME]
-        if isinstance(value, str)
-        else str(value)[:MOST_NAME]
-        if _plain(value)
-        else ""
-    )
-
-
-def _plain(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        return None
-    return value
+    stack = _read(value, tuple[_Frame, ...]) or ()
+    return [to_builtins(frame) for frame in stack[:MOST_FRAMES]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.numbers import duration
 from holdfast.runs.flight.alignment import Alignment
@@ -14,33 +15,31 @@ from holdfast.runs.flight.waits import Root
 from holdfast.runs.flight.wording import asked, group_name, lower, plural, ranks_are
 from holdfast.runs.ranks import ranges
 
+if TYPE_CHECKING:
+    from holdfast.runs.flight.verdict import Judgement
+
 WITH_ROOTS = ("broadcast", "reduce", "gather", "scatter")
 
 
 def sentence(
-    table: Alignment,
-    verdict: str,
-    root: Root | None,
-    mismatch: Mismatch | None,
-    missing: Sequence[int],
-    unknown: Sequence[int],
-    why: str,
-    evidence: Evidence,
-    recorded: bool = False,
+    table: Alignment, judged: Judgement, evidence: Evidence, recorded: bool = False
 ) -> str:
     """What stopped the run, in words; `recorded`: how ranks ended is said beside it."""
-    if verdict == "mismatch":
-        return _diverged(table, mismatch, root) if mismatch else _circle(table, root, missing)
-    if verdict == "missing_ranks" and root is not None:
-        return _missing(table, root.operations[0], missing, unknown, evidence, recorded)
-    if verdict == "stuck_inside" and root is not None:
+    root, unknown = judged.root, judged.unknown
+    if judged.verdict == "mismatch":
+        if judged.mismatch is not None:
+            return _diverged(table, judged.mismatch, root)
+        return _circle(table, root, judged.missing)
+    if judged.verdict == "missing_ranks" and root is not None:
+        return _missing(table, root.operations[0], judged, evidence, recorded)
+    if judged.verdict == "stuck_inside" and root is not None:
         return _inside(table, root.operations[0], evidence)
-    if verdict == "no_hang":
+    if judged.verdict == "no_hang":
         text = f"Nothing hangs: every operation that {len(table.dumps):,} dumps hold is over."
-        if why == "older":
+        if judged.why == "older":
             text += " The dumps were not made at the same moment."
         return text
-    return _unclear(table, root, unknown, why)
+    return _unclear(table, root, unknown, judged.why)
 
 
 def _name(table: Alignment, each: Stuck) -> str:
@@ -58,13 +57,9 @@ def _for(evidence: Evidence) -> str:
 
 
 def _missing(
-    table: Alignment,
-    each: Stuck,
-    missing: Sequence[int],
-    unknown: Sequence[int],
-    evidence: Evidence,
-    recorded: bool,
+    table: Alignment, each: Stuck, judged: Judgement, evidence: Evidence, recorded: bool
 ) -> str:
+    missing, unknown = judged.missing, judged.unknown
     name, inside = _name(table, each), sorted(each.waiting)
     waits = plural(inside, "waits", "wait")
     if not missing:
@@ -158,8 +153,7 @@ def _diverged(table: Alignment, found: Mismatch, root: Root | None) -> str:
     )
     for operation in kinds[:3]:
         ranks = rows["rank"][rows["operation"] == operation].tolist()
-        called = plural(ranks, "called", "called")
-        parts.append(f"{lower(ranks_are(ranks))} {called} {asked(table.operations[operation])}")
+        parts.append(f"{lower(ranks_are(ranks))} called {asked(table.operations[operation])}")
     more = f" and {len(kinds) - 3:,} more variants" if len(kinds) > 3 else ""
     if all(table.operations[each].peers for each in kinds):
         return f"A send and its receive in group {group} do not fit: {'; '.join(parts)}."

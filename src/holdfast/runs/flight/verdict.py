@@ -104,17 +104,7 @@ def judge_dumps(dumps: Dumps, recorded: Breakdown | None = None) -> HangVerdict:
         collective=None if operation is None else table.operations[operation].name,
         missing_ranks=judged.missing,
         unknown_ranks=judged.unknown,
-        sentence=sentences.sentence(
-            table,
-            judged.verdict,
-            judged.root,
-            judged.mismatch,
-            judged.missing,
-            judged.unknown,
-            judged.why,
-            evidence,
-            ended is not None,
-        ),
+        sentence=sentences.sentence(table, judged, evidence, ended is not None),
         evidence=evidence,
         ended=ended,
     )

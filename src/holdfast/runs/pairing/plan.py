@@ -8,8 +8,7 @@ this order, each node being in one test of a round at most:
 2. a suspect stands beside a good node; where good nodes are too few, those suspects that failed least
    are paired with each other, in pairs that were not tested yet: a pass clears two;
 3. nodes without a result are paired as in round one;
-4. good nodes that passed fewer tests than asked for are paired anew; if asked for, faulty nodes that are
-   less than sure stand beside another good node.
+4. good nodes that passed fewer tests than asked for are paired anew.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from holdfast.numbers import counted
 from holdfast.runs.pairing.nodes import checked_names, expand_nodes, in_order, is_stdin
 from holdfast.runs.pairing.records import PairResult, PairTest, as_results
 from holdfast.runs.pairing.solve import (
-    SURE_FAILURES,
     Contradiction,
     PairVerdict,
     solve_pairs,
@@ -140,7 +138,6 @@ def plan_pairs(
     results: Iterable[PairResult] | str | Path = (),
     *,
     passes: int = 1,
-    confirm: bool = False,
 ) -> PairPlan:
     """The tests of the next round.
 
@@ -150,8 +147,6 @@ def plan_pairs(
         results: all results so far, or their file; none for round one.
         passes: tests that a good node must have passed. One finds what fails always; a node that fails a
             share q of its tests is missed with probability (1 - q) ** passes.
-        confirm: test a faulty node again until it has failed beside `SURE_FAILURES` good nodes: before, a
-            bad link or a helper that fails now and then is not ruled out.
 
     Returns:
         Tests without a node in common; none if nothing is left that a test could tell.
@@ -184,8 +179,6 @@ def plan_pairs(
     draft.explain_contradictions()
     draft.try_suspects()
     draft.pair_untested()
-    if confirm:
-        draft.confirm_faulty()
     draft.confirm_good()
     return PairPlan(draft.round, tuple(draft.tests), everyone)
 
@@ -257,12 +250,6 @@ class _Draft:
         for pair in pairs:
             self._add(pair, "pair")
 
-    def confirm_faulty(self) -> None:
-        """Faulty nodes that are less than sure, beside another good node."""
-        for node in self._open("faulty"):
-            if self.records[node].failed_beside_good < SURE_FAILURES:
-                self._beside_good(node, "confirm")
-
     def confirm_good(self) -> None:
         """Good nodes that passed too few tests, with new partners."""
         few = [node for node in self._open("good") if self.records[node].passed < self.passes]
@@ -313,13 +300,11 @@ class _Draft:
         return left
 
 
-def next_command(
-    results: str, known: Sequence[PairResult], passes: int = 1, confirm: bool = False
-) -> str:
+def next_command(results: str, known: Sequence[PairResult], passes: int = 1) -> str:
     """The line that plans and runs the next round, with the command of the last one."""
     template = next((row.template for row in reversed(known) if row.template), "")
     file = quote("RESULTS" if is_stdin(results) else results)
-    options = (" --confirm" if confirm else "") + (f" --passes {passes}" if passes > 1 else "")
+    options = f" --passes {passes}" if passes > 1 else ""
     command = quote(template) if template else "COMMAND"
     return (
         f"holdfast runs pairtest plan --from {file}{options} | "

@@ -33,7 +33,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta, convert
 
 from holdfast.errors import InputError
 from holdfast.lines import Reject, Rejects
@@ -44,22 +46,23 @@ Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 MOST_REJECTED = 0.1
 """Share of lines that may be unusable before a file of results is refused."""
 
-PLAN_KEYS = ("round", "test", "nodes")
+Count = Annotated[int, Meta(ge=1)]
+Nodes = Annotated[tuple[str, ...], Meta(min_length=2, max_length=3)]
 
 
 @dataclass(frozen=True)
 class PairTest:
     """One test of a plan: a command to be run on two (or three) nodes together."""
 
-    round: int
+    round: Count
     test: str
     """Identifier, unique over all rounds: ``r2-0003``."""
-    nodes: tuple[str, ...]
+    nodes: Nodes
     why: str = "pair"
     """``pair`` (everyone is paired), ``suspect`` (a suspect beside a good node), ``suspects`` (two suspects
     in a new combination), ``together`` and ``apart`` (to explain a contradiction), ``confirm`` (once
     more, to be surer)."""
-    repeats: int = 1
+    repeats: Count = 1
     """How often the command is run."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,11 +74,11 @@ class PairTest:
 class PairResult:
     """What one execution of a test showed; the fields are those of the format."""
 
-    nodes: tuple[str, ...]
+    nodes: Nodes
     outcome: Outcome
-    round: int = 1
+    round: Count = 1
     test: str = ""
-    attempt: int = 1
+    attempt: Count = 1
     exit_code: int | None = None
     seconds: float | None = None
     started_at: str | None = None
@@ -111,6 +114,9 @@ class PairResult:
         }
 
 
+Record = TypeVar("Record", PairTest, PairResult)
+
+
 @dataclass(frozen=True)
 class Results(Sequence[PairResult]):
     """The results of a file, in its order, and the lines that are none."""
@@ -143,7 +149,7 @@ def read_plan(path: str | Path) -> list[PairTest]:
         if not text.strip():
             continue
         try:
-            test = _test(_object(text))
+            test = _test(text)
         except ValueError as error:
             raise InputError(
                 f"invalid test: {error}",
@@ -180,7 +186,7 @@ def read_results(path: str | Path) -> Results:
         if not text.strip():
             continue
         try:
-            rows.append(_result(_object(text)))
+            rows.append(_result(text))
         except ValueError as error:
             aside.add(number, str(error), text)
     if aside.count > 1:
@@ -216,84 +222,37 @@ def _text(path: str | Path) -> str:
         ) from None
 
 
+def _test(text: str) -> PairTest:
+    record = _object(text)
+    for key in ("round", "test"):
+        if key not in record:
+            raise ValueError(f"{key!r} is missing")
+    return _of_nodes(convert(record, PairTest))
+
+
+def _result(text: str) -> PairResult:
+    record = _object(text)
+    hung, code = record.get("timed_out") is True, record.get("exit_code")
+    if "outcome" not in record and not hung and code is None:
+        raise ValueError("neither 'outcome' nor 'exit_code' is there")
+    told = "timed_out" if hung else "passed" if code == 0 else "failed"
+    return _of_nodes(convert({"outcome": told, **record}, PairResult))
+
+
 def _object(text: str) -> dict[str, Any]:
+    """The fields of a record that say something."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("no JSON") from None
     if not isinstance(value, dict):
         raise ValueError("no JSON object")  # noqa: TRY004 - one kind of error for a bad line
-    return value
+    return {key: field for key, field in value.items() if field is not None}
 
 
-def _test(record: dict[str, Any]) -> PairTest:
-    for key in PLAN_KEYS:
-        if key not in record:
-            raise ValueError(f"{key!r} is missing")
-    return PairTest(
-        _whole(record, "round", 1),
-        _string(record, "test"),
-        _nodes(record),
-        _string(record, "why") or "pair",
-        _whole(record, "repeats", 1),
-    )
-
-
-def _result(record: dict[str, Any]) -> PairResult:
-    code = record.get("exit_code")
-    if code is not None and (isinstance(code, bool) or not isinstance(code, int)):
-        raise ValueError("'exit_code' is not a whole number")
-    seconds = record.get("seconds")
-    if isinstance(seconds, bool) or not (seconds is None or isinstance(seconds, (int, float))):
-        raise ValueError("'seconds' is not a number")
-    return PairResult(
-        nodes=_nodes(record),
-        outcome=_outcome(record, code),
-        round=_whole(record, "round", 1),
-        test=_string(record, "test"),
-        attempt=_whole(record, "attempt", 1),
-        exit_code=code,
-        seconds=seconds,
-        started_at=_string(record, "started_at") or None,
-        command=_string(record, "command"),
-        template=_string(record, "template"),
-        output_tail=_string(record, "output_tail"),
-    )
-
-
-def _outcome(record: dict[str, Any], code: int | None) -> Outcome:
-    said = record.get("outcome")
-    if said is not None:
-        if said not in get_args(Outcome):
-            raise ValueError(f"'outcome' is none of {', '.join(get_args(Outcome))}")
-        return cast("Outcome", said)
-    if record.get("timed_out") is True:
-        return "timed_out"
-    if code is None:
-        raise ValueError("neither 'outcome' nor 'exit_code' is there")
-    return "passed" if code == 0 else "failed"
-
-
-def _nodes(record: dict[str, Any]) -> tuple[str, ...]:
-    nodes = record.get("nodes")
-    if not isinstance(nodes, list) or not 2 <= len(nodes) <= 3:
-        raise ValueError("'nodes' is not a list of two or three nodes")
-    if len(set(map(str, nodes))) < len(nodes):
+def _of_nodes(record: Record) -> Record:
+    for node in record.nodes:
+        checked_name(node)
+    if len(set(record.nodes)) < len(record.nodes):
         raise ValueError("'nodes' names a node twice")
-    return tuple(checked_name(node) for node in nodes)
-
-
-def _whole(record: dict[str, Any], key: str, least: int) -> int:
-    value = record.get(key, least)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{key!r} is not a whole number from {least}")
-    return value
-
-
-def _string(record: dict[str, Any], key: str) -> str:
-    value = record.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{key!r} is not text")  # noqa: TRY004 - one kind of error for a bad line
-    return value
+    return record

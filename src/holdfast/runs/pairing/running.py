@@ -7,9 +7,11 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from holdfast.answer import Answer, Finding
@@ -86,7 +88,6 @@ def run_pairs(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     rounds: int | None = 1,
     passes: int = 1,
-    confirm: bool = False,
     not_run_codes: Collection[int] = (),
     output_dir: str | Path | None = None,
     on_result: Callable[[PairResult], None] | None = None,
@@ -105,8 +106,7 @@ def run_pairs(
         timeout_s: time limit of one test; one that reaches it is stopped and counts as failed.
         rounds: how many rounds: this plan, then those that `plan_pairs` finds next; None until nothing
             is left to be told.
-        passes: of the following rounds, as `confirm`: see `plan_pairs`.
-        confirm: see `plan_pairs`.
+        passes: of the following rounds: see `plan_pairs`.
         not_run_codes: exit codes by which the command says that it could not test (a node is down).
         output_dir: a folder for all that each test prints.
         on_result: called with each new result.
@@ -159,7 +159,7 @@ def run_pairs(
             ran += len(found) - had
             done += 1
             if done < limit:
-                plan = plan_pairs(nodes, found, passes=passes, confirm=confirm)
+                plan = plan_pairs(nodes, found, passes=passes)
                 tests = list(plan.tests)
     verdict = solve_pairs(Results(tuple(found), before.set_aside), nodes=nodes)
     return PairRun(ran, known, done, verdict, None if results is None else Path(results))
@@ -299,54 +299,38 @@ def _file_name(test: str) -> str:
 
 def _in_a_loop(round_: _Round, executions: Sequence[tuple[PairTest, int]]) -> None:
     """Run a round in a new event loop; in a thread if one is already running (a notebook)."""
+
+    def work() -> None:
+        asyncio.run(round_.run(executions))
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        asyncio.run(_until_terminated(round_, executions))
-        return
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            asyncio.run(round_.run(executions))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-
-
-async def _until_terminated(round_: _Round, executions: Sequence[tuple[PairTest, int]]) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    terminated: list[bool] = []
-
-    def stop() -> None:
-        terminated.append(True)
-        task.cancel()
-
-    with _on_sigterm(stop):
-        try:
-            await round_.run(executions)
-        except asyncio.CancelledError:
-            if terminated:
-                raise SystemExit(128 + signal.SIGTERM) from None
-            raise
+        with _terminated_as_interrupted():
+            work()
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(work).result()
 
 
 @contextmanager
-def _on_sigterm(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on SIGTERM while the block runs; only the main thread can."""
-    loop = asyncio.get_running_loop()
-    before = signal.getsignal(signal.SIGTERM)
-    with suppress(ValueError, RuntimeError):
-        loop.add_signal_handler(signal.SIGTERM, stop)
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM stop the block in order, as an interruption does; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    terminated: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        terminated.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except KeyboardInterrupt:
+        if terminated:
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
     finally:
-        with suppress(ValueError, RuntimeError):
-            loop.remove_signal_handler(signal.SIGTERM)
-            signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before)

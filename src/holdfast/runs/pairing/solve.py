@@ -208,7 +208,7 @@ class PairVerdict(Answer):
             by_name = {node.node: node for node in self.nodes}
             weak = [n for n in faulty if by_name[n].failed_beside_good < SURE_FAILURES]
             if weak:
-                rest = "failed beside one good node only: a bad link is possible; --confirm tests more."
+                rest = "failed beside one good node only: a bad link is possible; try it beside another."
                 said.append(f"{listed(weak)} {rest}")
         flapping = [node for node in self.nodes if node.state == "intermittent"]
         said += _limited(

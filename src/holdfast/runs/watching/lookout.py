@@ -47,6 +47,8 @@ class Lookout:
         self.pace = Pace(limits)
         self.last: StepSummary | None = None
         """The last step that all ranks have told of."""
+        self.on_step: Callable[[StepSummary, float], object] = lambda summary, at_s: None
+        """Called with every such step, and the run time at which it was told."""
         self._hang = detectors.Hang(lambda: self.pace.usual_period_s())
         self._crashes = detectors.CrashLoop()
         self._losses = detectors.NotFinite()
@@ -111,6 +113,7 @@ class Lookout:
             self._productive.append((at_s, summary.own_s))
             if len(self._productive) % 1024 == 0:
                 self.recent_ettr(at_s)
+        self.on_step(summary, at_s)
 
     def _attempt(self, at_s: float) -> None:
         self.pace = Pace(self.limits)

@@ -40,6 +40,10 @@ class RunClock:
                 self._files[process.file] = opened
                 self._boots[process.boot_id] = opened - process.monotonic_s
 
+    def origin(self) -> float:
+        """Wall clock of run time 0; 0 before a process was placed."""
+        return self.origin_s or 0.0
+
     def opened_at(self, process: Process) -> float:
         """Run time at which the process's recorder opened (its ``t`` 0)."""
         if process.file in self._files:

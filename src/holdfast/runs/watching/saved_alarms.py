@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct, json
 
 from holdfast.errors import InputError
 from holdfast.files import Lock, LockHeldError, atomic_file
@@ -12,6 +12,15 @@ from holdfast.runs.watching.alarms import KINDS, Alarm, Ledger
 
 FILE_NAME = "watch.json"
 VERSION = 1
+
+
+class _Saved(Struct):
+    """The file."""
+
+    version: int
+    run_id: str
+    counts: dict[str, int]
+    open: list[Alarm]
 
 
 def load(path: Path, run_id: str) -> Ledger:
@@ -27,16 +36,16 @@ def load(path: Path, run_id: str) -> Ledger:
     except (OSError, UnicodeDecodeError) as error:
         raise _unusable(path, str(error)) from None
     try:
-        saved = json.loads(text)
-        if saved["version"] != VERSION:
-            raise _unusable(path, f"version {saved['version']}")
-        if saved["run_id"] != run_id:
-            raise _unusable(path, f"the alarms of run {saved['run_id']}", f"those of run {run_id}")
-        alarms = [_alarm(fields) for fields in saved["open"]]
-        counts = {str(kind): int(count) for kind, count in saved["counts"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unusable(path, f"{type(error).__name__}: {error}") from None
-    return Ledger({alarm.kind: alarm for alarm in alarms}, counts)
+        saved = json.decode(text, type=_Saved)
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, str(error)) from None
+    if saved.version != VERSION:
+        raise _unusable(path, f"version {saved.version}")
+    if saved.run_id != run_id:
+        raise _unusable(path, f"the alarms of run {saved.run_id}", f"those of run {run_id}")
+    if strange := [alarm.kind for alarm in saved.open if alarm.kind not in KINDS]:
+        raise _unusable(path, f"unknown kind of alarm {strange[0]!r}")
+    return Ledger({alarm.kind: alarm for alarm in saved.open}, saved.counts)
 
 
 def save(path: Path, run_id: str, ledger: Ledger) -> None:
@@ -45,17 +54,10 @@ def save(path: Path, run_id: str, ledger: Ledger) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    text = json.dumps(
-        {
-            "version": VERSION,
-            "run_id": run_id,
-            "counts": ledger.counts,
-            "open": [alarm.to_dict() for alarm in ledger.open.values()],
-        },
-        indent=1,
-    )
+    saved = _Saved(VERSION, run_id, ledger.counts, list(ledger.open.values()))
+    text = json.format(json.encode(saved), indent=1)
     with atomic_file(path) as file:
-        file.write(f"{text}\n".encode())
+        file.write(text + b"\n")
 
 
 def only_actor(path: Path) -> Lock:
@@ -82,17 +84,6 @@ def only_actor(path: Path) -> Lock:
             found=error.strerror,
             remedy="name a file that can be written with --state",
         ) from None
-
-
-def _alarm(fields: dict[str, Any]) -> Alarm:
-    if fields["kind"] not in KINDS:
-        raise ValueError(f"unknown kind of alarm {fields['kind']!r}")
-    known: dict[str, Any] = {
-        **fields,
-        "ranks": tuple(fields["ranks"]),
-        "evidence": dict(fields["evidence"]),
-    }
-    return Alarm(**known)
 
 
 def _unusable(path: Path, found: str, expected: str = "the alarms of a run") -> InputError:

@@ -21,10 +21,11 @@ from holdfast.errors import InputError
 from holdfast.runs.recording.identity import checked_run_id
 from holdfast.runs.recording.reading import RANK_FILES, run_folder
 from holdfast.runs.recording.tailing import EventTail
-from holdfast.runs.watching import saved_alarms
+from holdfast.runs.watching import board, saved_alarms
 from holdfast.runs.watching.actions import Actions, Clock
 from holdfast.runs.watching.alarms import Change, Ledger
 from holdfast.runs.watching.lookout import Lookout
+from holdfast.runs.watching.metrics import Exporter
 from holdfast.runs.watching.replaying import by_process, in_order, replayed
 from holdfast.runs.watching.run_clock import RunClock
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
@@ -97,6 +98,8 @@ def watch(
     act: bool = False,
     timeout_s: float = TIMEOUT_S,
     metrics: str | None = None,
+    otlp: str | None = None,
+    tensorboard: Path | None = None,
     state: Path | None = None,
     on_told: Callable[[Told], object] = _nothing,
     remark: Callable[[str], object] = _nothing,
@@ -117,6 +120,8 @@ def watch(
         act: run the command.
         timeout_s: seconds after which a command is killed.
         metrics: ``HOST:PORT`` of the Prometheus endpoint; port 0 picks a free port.
+        otlp: URL of an OpenTelemetry collector to which the same metrics are pushed at every poll.
+        tensorboard: folder of files for TensorBoard: steps and goodput, the history of the run included.
         state: file that stores which alarms are open and were acted on; by default ``watch.json`` in the
             run's own folder.
         on_told: called with each alarm as it opens and closes.
@@ -126,7 +131,7 @@ def watch(
     Raises:
         InputError: several runs without `run_id`; an invalid state file; another watcher that acts; with
             `once`, no events.
-        MissingExtraError: `metrics` without prometheus-client.
+        MissingExtraError: the library of `metrics`, `otlp` or `tensorboard` is not installed.
     """
     clock = SystemClock() if clock is None else clock
     own = _found(Path(folder), run_id, once, poll_s, clock, remark)
@@ -141,11 +146,13 @@ def watch(
             watcher.command = command
             watcher.actions = Actions(command, timeout_s, clock, remark) if act else None
         if metrics is not None:
-            from holdfast.runs.watching.metrics import Exporter
-
-            exporter = stack.enter_context(Exporter.serving(metrics))
-            watcher.on_look = lambda now_s: exporter.update(watcher.lookout, watcher.run_id, now_s)
+            watcher.exporters.append(stack.enter_context(Exporter.serving(metrics)))
+        if otlp is not None:
+            watcher.exporters.append(stack.enter_context(Exporter.pushing(otlp, poll_s)))
+        for exporter in watcher.exporters:
             remark(f"metrics: {exporter.url}")
+        if tensorboard is not None:
+            stack.enter_context(board.written(tensorboard, watcher.lookout, watcher.origin_s))
         watcher.follow(once, keep)
         return watcher.result()
 
@@ -156,22 +163,27 @@ def replay(
     *,
     limits: Thresholds = DEFAULTS,
     poll_s: float = POLL_S,
+    tensorboard: Path | None = None,
     on_told: Callable[[Told], object] = _nothing,
 ) -> Watched:
     """What `watch` would have told of a run that is recorded, by the events' own time.
 
-    It acts on nothing and leaves nothing behind: it is for choosing `limits`.
+    It acts on nothing and, without `tensorboard`, leaves nothing behind: it is for choosing `limits`.
 
     Raises:
         InputError: no run there, or several and none chosen.
+        MissingExtraError: `tensorboard` without tensorboardX.
     """
     own = run_folder(Path(folder), run_id)
     tail, clock = EventTail(own), RunClock(own)
     lookout = Lookout(limits, account=_account_of(own))
     name, opened = _run_id(own), 0
-    for at_s, change in replayed(lookout, in_order(tail.history(), clock), poll_s):
-        opened += change.event == "opened"
-        on_told(Told(name, (clock.origin_s or 0.0) + at_s, change))
+    with ExitStack() as stack:
+        if tensorboard is not None:
+            stack.enter_context(board.written(tensorboard, lookout, clock.origin))
+        for at_s, change in replayed(lookout, in_order(tail.history(), clock), poll_s):
+            opened += change.event == "opened"
+            on_told(Told(name, clock.origin() + at_s, change))
     if not lookout.run.ranks:
         raise _empty(own)
     return _result(lookout, name, lookout.run.heard_at, opened, len(tail.rejects))
@@ -195,7 +207,7 @@ class _Watcher:
         self.state = own / saved_alarms.FILE_NAME
         self.command: str | None = None
         self.actions: Actions | None = None
-        self.on_look: Callable[[float], object] = _nothing
+        self.exporters: list[Exporter] = []
         self._tail = EventTail(own)
         self._run_clock = RunClock()
         self._poll_s = poll_s
@@ -232,6 +244,10 @@ class _Watcher:
                 ) from None
             self._remark(f"{path} cannot be written: a watcher started later tells alarms again")
 
+    def origin_s(self) -> float:
+        """Wall clock of run time 0."""
+        return self._run_clock.origin()
+
     def follow(self, once: bool, keep: bool) -> None:
         """Look until the run is over, or the clock says to end."""
         while True:
@@ -266,7 +282,8 @@ class _Watcher:
         if self.actions is not None:
             self.actions.look()
         self._note_over()
-        self.on_look(self._now_s)
+        for exporter in self.exporters:
+            exporter.update(self.lookout, self.run_id, self._now_s)
 
     def result(self) -> Watched:
         """How it stands."""
