@@ -165,7 +165,10 @@ class Ledger(Doubtful):
                 else hours * self.kg_per_hour,
                 "known": self._known(part),
             }
-            for part, hours in self.hours.items()
+            for part, hours in sorted(
+                self.hours.items(), key=lambda each: (each[0] != PRODUCTIVE, -(each[1] or 0.0))
+            )
+            if hours != 0 or part == PRODUCTIVE
         ]
         unit = self.unit.replace("hours", "h")
         columns = {
@@ -199,7 +202,9 @@ class Ledger(Doubtful):
             " `holdfast fleet goodput`. Intervals hold if checkpoints are written as assumed.",
         )
         table = Table(
-            pa.Table.from_pylist(rows), columns, "One row per part, from capacity to steps."
+            pa.Table.from_pylist(rows),
+            columns,
+            "One row per part that is not 0, steps first, then the largest.",
         )
         found = [
             Section("where", "Where did the hours go?", self._sentence(), [drawn], [table], how)
@@ -322,7 +327,6 @@ def ledger(
         hours[part] = measured[part] + used.estimated.get(part, 0.0)
         if part in RECORDED and not found.by_run:
             hours[part] = None  # it is in what no record tells
-    measured[USERS] = hours[USERS] or 0.0  # the log tells how an attempt ended
     ci95 = {
         part: (max((hours[part] or 0.0) - below, measured[part]), (hours[part] or 0.0) + above)
         for part, (below, above) in used.reach.items()

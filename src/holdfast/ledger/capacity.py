@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.fleet.log import HOUR_S, FleetLog
 from holdfast.ledger.parts import width
-from holdfast.tables import literal
 
 Floats = npt.NDArray[np.float64]
 
@@ -71,7 +71,7 @@ def _uses(log: FleetLog) -> pa.Table:
     return log.arrow(
         f"""SELECT * FROM (
             SELECT unnest(nodes) AS node, {width(log)} / CAST(array_length(nodes) AS DOUBLE) AS amount,
-                CAST(stop_s - exposed_s AS DOUBLE) AS low, CAST(stop_s AS DOUBLE) AS high
+                stop_s - exposed_s AS low, stop_s AS high
             FROM {log.executions} WHERE exposed_s > 0 AND array_length(nodes) > 0 AND {width(log)} > 0
         ) AS uses WHERE node IN (SELECT node FROM {log.table("nodes")})"""
     )
@@ -79,12 +79,11 @@ def _uses(log: FleetLog) -> pa.Table:
 
 def _outages(log: FleetLog) -> pa.Table:
     """When nodes were out of service, in the window: node, low, high (s)."""
-    begin, end = literal(log.begin_s), literal(log.end_s)
+    begin, end = int(log.begin_s), int(log.end_s)
     return log.arrow(
         f"""SELECT * FROM (
-            SELECT node, CAST(greatest(start_s, {begin}) AS DOUBLE) AS low,
-                CAST(least(coalesce(end_s, CASE WHEN state <> 'FAILURE' THEN {end} END, start_s), {end})
-                    AS DOUBLE) AS high
+            SELECT node, greatest(start_s, {begin}) AS low,
+                least(coalesce(end_s, CASE WHEN state <> 'FAILURE' THEN {end} END, start_s), {end}) AS high
             FROM {log.table("node_outages")}
         ) AS outages WHERE high > low AND node IN (SELECT node FROM {log.table("nodes")})"""
     )
@@ -99,38 +98,42 @@ def _sweep(
         Seconds x GPUs out of service, and in use beyond the inventory; the GPUs that were idle in all
         from each of some moments [m] to the next; these moments [m], from the window's begin to its end.
     """
-    # 1. Every change of a node: what is used of it, and how many outages are open.
-    of_used, of_down = (
-        pa.compute.index_in(each["node"], names.combine_chunks()).to_numpy()
-        for each in (used, down)
-    )
-    every = np.arange(sizes.size)
-    amount, one = used["amount"].to_numpy(), np.ones(of_down.size)
-    ends = [each[name].to_numpy() for each in (used, down) for name in ("low", "high")]
-    begin, end = (np.full(sizes.size, at) for at in (log.begin_s, log.end_s))
-    node = np.concatenate([of_used, of_used, of_down, of_down, every, every])
-    time = np.clip(np.concatenate([*ends, begin, end]), log.begin_s, log.end_s)
-    none, no_use = np.zeros(2 * sizes.size), np.zeros(2 * of_down.size)
-    order = np.lexsort((time, node))
-    node, time = node[order], time[order]
-    # All that begins ends, so that the sum over one node after the other is that of each.
-    in_use = np.cumsum(np.concatenate([amount, -amount, no_use, none])[order])
-    outages = np.cumsum(np.concatenate([np.zeros(2 * of_used.size), one, -one, none])[order])
+    # 1. Every change of a node, in order: what is used of it, and how many outages are open. All that
+    # begins ends, so that the sum over one node after the other is that of each.
+    begin, span = int(log.begin_s), int(log.end_s) - int(log.begin_s) + 1
+    first, place = np.arange(sizes.size) * span, names.combine_chunks()
+    keys = [first, first + span - 1]
+    for table in (used, down):
+        node = pc.index_in(table["node"], place).to_numpy().astype(np.int64) * span
+        keys += [node + np.clip(table[n].to_numpy() - begin, 0, span - 1) for n in ("low", "high")]
+    edges = np.cumsum([0, *map(len, keys)])[2:]
+    key = np.concatenate(keys)
+    order = np.argsort(key, kind="stable")
+    amount = used["amount"].to_numpy().astype(np.float32)
+    change, outages = np.zeros(key.size, np.float32), np.zeros(key.size, np.int8)
+    change[edges[0] : edges[1]], change[edges[1] : edges[2]] = amount, -amount
+    outages[edges[2] : edges[3]], outages[edges[3] :] = 1, -1
+    del keys, node
+    in_use = np.cumsum(change[order], dtype=np.float64)
+    is_down = np.cumsum(outages[order], dtype=np.int32) > 0
+    key = key[order]
+    del order, change, outages
     # 2. What is free of each node until its next change.
+    node = key // span
     last = np.append(node[1:] != node[:-1], True)
-    span = np.where(last, 0.0, np.append(np.diff(time), 0.0))
-    size = sizes[node]
+    size, length = sizes[node].astype(np.float32), np.append(np.diff(key), 0)
+    length[last] = 0
+    excess = float(np.dot(np.maximum(in_use - size, 0.0), length))
     free = np.maximum(size - in_use, 0.0)
-    is_down = outages > 0.5
-    out = float(np.dot(np.where(is_down, free, 0.0), span))
-    excess = float(np.dot(np.maximum(in_use - size, 0.0), span))
+    del in_use, size
+    out = float(np.dot(free[is_down], length[is_down]))
     # 3. All nodes together: each one's changes of what is idle.
-    idle = np.where(is_down | last, 0.0, free)
-    change = np.diff(idle, prepend=0.0)
-    together = np.argsort(time, kind="stable")
-    moments, first = np.unique(time[together], return_index=True)
-    levels = np.maximum(np.cumsum(np.add.reduceat(change[together], first)), 0.0)
-    return out, excess, levels, moments
+    free[is_down | last] = 0.0
+    key -= node * span
+    del node, length, is_down, last
+    moments, place_of = np.unique(key, return_inverse=True)
+    levels = np.cumsum(np.bincount(place_of, np.diff(free, prepend=0.0)))
+    return out, excess, np.maximum(levels, 0.0), moments.astype(np.float64) + begin
 
 
 def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
@@ -138,12 +141,12 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
 
     It is the most: any idle GPU would have done, whatever its node, partition or reservation.
     """
-    begin, end = literal(log.begin_s), literal(log.end_s)
+    begin, end = int(log.begin_s), int(log.end_s)
     waits = log.arrow(
         f"""SELECT * FROM (
             SELECT CAST({width(log)} AS DOUBLE) AS size,
-                CAST(greatest(coalesce(eligible_s, submit_s), {begin}) AS DOUBLE) AS low,
-                CAST(least(coalesce(start_s, end_s, {end}), {end}) AS DOUBLE) AS high
+                greatest(coalesce(eligible_s, submit_s), {begin}) AS low,
+                least(coalesce(start_s, end_s, {end}), {end}) AS high
             FROM {log.attempts} WHERE {width(log)} > 0
         ) AS waits WHERE high > low"""
     )
@@ -153,6 +156,9 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
     fitting = np.zeros(times.size)
     for each in np.unique(size):
         mine = size == each
-        begun, over = (np.searchsorted(np.sort(at[mine]), times, "right") for at in (low, high))
-        fitting += np.where(each <= free, each * (begun - over), 0.0)
+        begun, over = (
+            np.bincount(np.searchsorted(times, at[mine]), minlength=times.size)
+            for at in (low, high)
+        )
+        fitting += np.where(each <= free, each * np.cumsum(begun - over), 0.0)
     return float(np.dot(np.minimum(free, fitting)[:-1], np.diff(times)))

@@ -24,8 +24,10 @@ MONTH_S = 30 * DAY_S
 MOST_RUNS = 3
 """Runs for which changes are looked for: those with most hours of a part."""
 AFTER_FAILURES = (FIRST, SECOND, REPLAYED)
-Shares = Mapping[str, tuple[float, float, float]]
-"""Part -> share of its hours that is won, and the ends of its 95 % interval."""
+Cell = tuple[str, str]
+"""A part, and the folder of the run whose hours of it these are; "": those of all others."""
+Shares = Mapping[Cell, tuple[float, float, float]]
+"""Cell -> share of its hours that is won, and the ends of its 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ class Change:
     command: str
     """That shows it."""
 
-    def hours(self, left: Mapping[str, float], end: int = 0) -> float:
-        """Hours that it wins of what is left of each part; `end` 1 and 2: those of its interval."""
-        return sum(share[end] * left[part] for part, share in self.wins.items())
+    def hours(self, left: Mapping[Cell, float], end: int = 0) -> float:
+        """Hours that it wins of what is left of each cell; `end` 1 and 2: those of its interval."""
+        return sum(share[end] * left[cell] for cell, share in self.wins.items())
 
 
 def changes(
@@ -60,9 +62,14 @@ def changes(
         used: of the attempts.
         by_run: folder of a run -> its hours by part.
     """
-    left = {part: value or 0.0 for part, value in hours.items()}
-    ends = [{part: ci95.get(part, (left[part],) * 2)[end] for part in left} for end in (0, 1)]
-    open_changes = [*_of_fleet(log, left, used), *_of_runs(left, by_run)]
+    runs = {(part, run): value for run, parts in by_run.items() for part, value in parts.items()}
+    rest = {part: (value or 0.0) - used.measured.get(part, 0.0) for part, value in hours.items()}
+    left = {**{(part, ""): value for part, value in rest.items()}, **runs}
+    ends = [dict(left), dict(left)]
+    for part, both in ci95.items():
+        for k, end in enumerate(both):
+            ends[k][part, ""] = end - used.measured.get(part, 0.0)
+    open_changes = [*_of_fleet(log, rest, used), *_of_runs(by_run)]
     months = (log.end_s - log.begin_s) / MONTH_S
     rows: list[Row] = []
     while open_changes:
@@ -81,9 +88,9 @@ def changes(
                 "command": best.command,
             }
         )
-        for part, share in best.wins.items():
+        for cell, share in best.wins.items():
             for each in (left, *ends):
-                each[part] *= 1 - share[0]
+                each[cell] *= 1 - share[0]
     return rows
 
 
@@ -105,7 +112,7 @@ def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[
         whole = min(share[0], 1.0), min(share[1], 1.0), min(share[2], 1.0)
         text = f"Replace {listed(found.lemons, 4)}"
         command = f"holdfast fleet lemons {store}"
-        yield Change(text, {FIRST: whole, SECOND: whole}, "fleet", command)
+        yield Change(text, {(FIRST, ""): whole, (SECOND, ""): whole}, "fleet", command)
     # 2. Jobs that fail again and again.
     lost = hours[FIRST] + hours[SECOND]
     loops = goodput(log).crash_loops
@@ -113,39 +120,31 @@ def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[
         mine = min(sum(loops["gpu_hours_lost"].to_pylist()) / lost, 1.0)
         text = f"Stop {counted(len(loops), 'crash loop')}, first job {loops['job_id'][0]}"
         same = (mine, mine, mine)
-        yield Change(text, {FIRST: same, SECOND: same}, "fleet", f"holdfast fleet goodput {store}")
+        shares = {(FIRST, ""): same, (SECOND, ""): same}
+        yield Change(text, shares, "fleet", f"holdfast fleet goodput {store}")
     # 3. Losses grow with the checkpoint interval, writes with its inverse (Young 1974).
     replays = sum(used.estimated[part] for part in AFTER_FAILURES)
     writes = used.estimated[CHECKPOINT]
     if replays and writes:
         ratio = sqrt(writes / replays)
         interval = duration(log.assumptions.checkpoint_interval_s * ratio)
-        wins = {
-            part: (1 - ratio) * used.estimated[part] / hours[part]
-            for part in AFTER_FAILURES
-            if hours[part]
-        }
-        wins[CHECKPOINT] = (1 - 1 / ratio) * writes / hours[CHECKPOINT]
+        wins = dict.fromkeys(AFTER_FAILURES, 1 - ratio) | {CHECKPOINT: 1 - 1 / ratio}
         text = f"Write checkpoints every {interval}"
-        shares = {part: (share, share, share) for part, share in wins.items()}
+        shares = {(part, ""): (share, share, share) for part, share in wins.items()}
         yield Change(text, shares, "fleet", f"holdfast fleet ettr {store}")
     # 4. Any idle GPU may not do for a job that waits.
     text = "Start waiting jobs on idle machines"
-    yield Change(text, {WAITING: (1.0, 0.0, 1.0)}, "fleet", f"holdfast fleet report {store}")
+    yield Change(text, {(WAITING, ""): (1.0, 1.0, 1.0)}, "fleet", f"holdfast fleet report {store}")
 
 
-def _of_runs(
-    hours: Mapping[str, float], by_run: Mapping[str, Mapping[str, float]]
-) -> Iterator[Change]:
+def _of_runs(by_run: Mapping[str, Mapping[str, float]]) -> Iterator[Change]:
     for part, text, command in (
         (DATA, "Feed {} without waits for data", "report"),
         (RANKS, "Find what the ranks of {} wait for", "stragglers"),
         (INIT, "Start {} faster", "report"),
         (CHECKPOINT, "Write the checkpoints of {} in the background", "checkpoints"),
     ):
-        largest = sorted(by_run, key=lambda run: (-by_run[run][part], run))[:MOST_RUNS]
-        for run in largest:
-            if share := by_run[run][part] / hours[part] if hours[part] else 0.0:
-                name = run.rpartition("/")[2]
-                wins = {part: (share, share, share)}
-                yield Change(text.format(name), wins, "runs", f"holdfast runs {command} {run}")
+        for run in sorted(by_run, key=lambda run: (-by_run[run][part], run))[:MOST_RUNS]:
+            name = run.rpartition("/")[2]
+            wins = {(part, run): (1.0, 1.0, 1.0)}
+            yield Change(text.format(name), wins, "runs", f"holdfast runs {command} {run}")

@@ -16,7 +16,7 @@ LABELS = {
     WAITING: "Idle while jobs waited",
     FIRST: "Lost to failures",
     SECOND: "Lost to preemptions",
-    INIT: "Starts",
+    INIT: "Starts and ends",
     REPLAYED: "Replayed steps",
     CHECKPOINT: "Checkpoint writes",
     DATA: "Waiting for data",
@@ -34,7 +34,7 @@ MEANINGS = {
     WAITING: "at most: any idle machine would have done for a job that is no larger",
     FIRST: "work since the last checkpoint of attempts that the infrastructure ended",
     SECOND: "the same of attempts preempted when such a job came back",
-    INIT: "from the begin of an attempt to its first step, and restarts inside it",
+    INIT: "from the begin of an attempt to its first step, restarts inside it, and after the last",
     REPLAYED: "steps done again, or lost to other preemptions and requeues",
     CHECKPOINT: "the part that stops the training",
     DATA: "the training waited for its next batch",
@@ -48,7 +48,7 @@ MEANINGS = {
 UNUSED = (OUT, IDLE, WAITING)
 USED = tuple(part for part in LABELS if part not in UNUSED)
 """What the allocated hours divide into."""
-ESTIMATED = (WAITING, FIRST, SECOND, INIT, REPLAYED, CHECKPOINT)
+ESTIMATED = (WAITING, FIRST, SECOND, INIT, REPLAYED, CHECKPOINT, USERS)
 """Parts of which a log without records gives an estimate."""
 RECORDED = (DATA, RANKS, EVALUATION, PRODUCTIVE)
 """Parts that only records tell."""

@@ -1,8 +1,9 @@
 """The records of runs, laid over the attempts of a log that they belong to.
 
 A record belongs to the attempt with its Slurm job id and restart count. The time of an attempt that its
-record does not cover is a start (before its first process and between two launches) or hung (after the last
-sign of life); GPUs that the record does not count are unrecorded.
+record does not cover is a start (before its first process, and between two launches), an end (after all
+have ended), lost (after the last sign of life, where the infrastructure ended it) or else hung; GPUs that
+the record does not count are unrecorded.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
+from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.log import HOUR_S, FleetLog
 from holdfast.fleet.schema import Row
 from holdfast.ledger.parts import (
     CHECKPOINT,
     DATA,
     EVALUATION,
+    FIRST,
     INIT,
     PRODUCTIVE,
     RANKS,
@@ -59,6 +62,8 @@ class Recorded:
     begin_s: float
     """Seconds since 1970, as `end_s`."""
     end_s: float
+    ended: bool
+    """All its processes ended by themselves: what follows is the job's own end."""
     gpus: float
     parts: dict[str, np.ndarray]
     """Part of the ledger -> seconds of all ranks' mean in each of equal parts of the record's time."""
@@ -139,6 +144,7 @@ def _launches(home: Path, doubts: list[str]) -> Iterator[Recorded]:
             *job,
             origin + each.begin_s,
             origin + each.end_s,
+            all(run.processes[member].end in ("clean", "exception") for member in each.processes),
             sum(run.processes[member].gpus for member in each.processes),
             {part: books.binned[place, PARTS.index(name)] for name, part in OF_RECORD.items()},
             edges,
@@ -163,7 +169,8 @@ def _attempts(log: FleetLog, jobs: Sequence[str]) -> dict[str, list[Row]]:
     if numbers:
         for row in log.rows(
             f"""SELECT key, job_id_raw, restarts, {width(log)} AS wide, stop_s - exposed_s AS begin_s,
-                start_s, stop_s FROM {log.executions}
+                start_s, stop_s, key IN (SELECT key FROM {infrastructure_failures(log)}) AS failed
+            FROM {log.executions}
             WHERE job_id_raw IN ({", ".join(map(str, numbers))}) AND exposed_s > 0 ORDER BY stop_s"""
         ):
             found.setdefault(str(row["job_id_raw"]), []).append(row)
@@ -215,7 +222,9 @@ def _hours(
         mine[INIT] += wide * (low - at)
         at = high
         if number == len(launches):
-            mine[RANKS] += wide * (end - at)
+            # What the infrastructure ended was lost from the last sign of life on.
+            rest = INIT if launch.ended else FIRST if attempt["failed"] else RANKS
+            mine[rest] += wide * (end - at)
         run = by_run.setdefault(launch.folder, dict.fromkeys(USED, 0.0))
         for part, seconds in mine.items():
             total[part] += seconds / HOUR_S

@@ -16,6 +16,7 @@ import pyarrow as pa
 from holdfast.fleet.log import HOUR_S, FleetLog
 from holdfast.fleet.losses import losses
 from holdfast.fleet.productive_time import with_productive_time
+from holdfast.fleet.schema import Row, schema
 from holdfast.ledger.parts import (
     CHECKPOINT,
     FIRST,
@@ -29,7 +30,16 @@ from holdfast.ledger.parts import (
 )
 from holdfast.tables import literal
 
-ESTIMATED = (FIRST, SECOND, INIT, CHECKPOINT, REPLAYED, USERS, UNRECORDED)
+ESTIMATES = (FIRST, SECOND, INIT, CHECKPOINT, REPLAYED, USERS, UNRECORDED)
+SPREADS = (
+    *("first_spread", "second_spread", "replay_spread"),  # variances
+    *(
+        "first_start",
+        "second_start",
+        "users_start",
+        "last_write",
+    ),  # hours that may be another part's
+)
 OF_USERS = ("CANCELLED", "FAILED", "OUT_OF_MEMORY")
 """End states that a user decides, or whose reason is in his program."""
 GROUPS = {"user": '"user"', "partition": '"partition"', "account": "account"}
@@ -63,47 +73,44 @@ def use(log: FleetLog, recorded: pa.Table, by: str | None = None) -> Use:
         by: one of `GROUPS`, for `Use.by`.
     """
     log.engine.load("recorded_use", recorded)
-    estimates = log.keep("estimated_use", _estimates(log))
-    [estimated] = log.rows(f"SELECT {_sums(ESTIMATED)} FROM {estimates}")
-    [measured] = log.rows(f"SELECT {_sums(USED)} FROM recorded_use")
-    columns = [
-        "first_spread",
-        "second_spread",
-        "replay_spread",
-        "first_start",
-        "second_start",
-        "last_write",
-    ]
-    [spread] = log.rows(f"SELECT {_sums(columns)} FROM {estimates}")
-    first, second, replay = (1.96 * sqrt(spread[name]) for name in columns[:3])
-    # Of an attempt that is lost as a whole, nobody knows how much was initialization.
-    starts = spread["first_start"] + spread["second_start"]
+    group = GROUPS[by] if by else "''"
+    estimates, told = (
+        log.rows(f"SELECT coalesce({group}, '') AS name, {_sums(columns)} FROM {source} GROUP BY 1")
+        for columns, source in (
+            ((*ESTIMATES, *SPREADS), f"({_estimates(log)}) AS estimates"),
+            (USED, f"recorded_use JOIN {log.executions} AS attempts USING (key)"),
+        )
+    )
+    estimated, spread, measured = (
+        {part: sum(row[part] for row in rows) for part in parts}
+        for rows, parts in ((estimates, ESTIMATES), (estimates, SPREADS), (told, USED))
+    )
+    first, second, replay = (1.96 * sqrt(spread[name]) for name in SPREADS[:3])
     reach = {
+        # Of an attempt that is lost as a whole, nobody knows how much was initialization.
         FIRST: (first + spread["first_start"], first),
         SECOND: (second + spread["second_start"], second),
-        INIT: (0.0, starts),
+        INIT: (0.0, spread["first_start"] + spread["second_start"]),
         REPLAYED: (replay, replay),
         CHECKPOINT: (0.0, spread["last_write"]),
+        USERS: (0.0, spread["users_start"]),
     }
-    groups = None
-    if by is not None:
-        name, zeros = (
-            GROUPS[by],
-            ", ".join(f"0 AS {part}" for part in USED if part not in ESTIMATED),
-        )
-        columns = ", ".join(USED)
-        groups = log.arrow(
-            f"""SELECT coalesce(name, '') AS "{by}", {" + ".join(f"sum({part})" for part in USED)} AS hours,
-                {_sums(USED)}
-            FROM (
-                SELECT name, {columns} FROM (SELECT *, {zeros} FROM {estimates}) AS estimated
-                UNION ALL SELECT {name} AS name, {columns}
-                FROM recorded_use JOIN {log.executions} AS attempts USING (key)
-            ) AS every GROUP BY 1 ORDER BY hours DESC, 1""".replace(
-                "SELECT name,", f"SELECT {name} AS name,", 1
-            )
-        )
-    return Use(measured, estimated, reach, groups)
+    return Use(measured, estimated, reach, _by(by, [*estimates, *told]) if by else None)
+
+
+def _by(name: str, rows: Sequence[Row]) -> pa.Table:
+    """The hours of each group, most first."""
+    groups: dict[str, dict[str, float]] = {}
+    for row in rows:
+        mine = groups.setdefault(row["name"], dict.fromkeys(USED, 0.0))
+        for part in USED:
+            mine[part] += row.get(part, 0.0)
+    hours = {key: sum(parts.values()) for key, parts in groups.items()}
+    order = sorted(groups, key=lambda key: (-hours[key], key))
+    every = [{name: key, "hours": hours[key], **groups[key]} for key in order]
+    return pa.Table.from_pylist(
+        every, schema(**{name: "string"}, **dict.fromkeys(("hours", *USED), "double"))
+    )
 
 
 def _sums(parts: Sequence[str]) -> str:
@@ -111,7 +118,7 @@ def _sums(parts: Sequence[str]) -> str:
 
 
 def _estimates(log: FleetLog) -> str:
-    """SQL: the attempts without records, with the hours of each part of `ESTIMATED`.
+    """SQL: the attempts without records, with the hours of each part of `ESTIMATES`.
 
     Parts are taken in the order loss, initialization, writes, replay; each is at most what is left of the
     attempt's time in the window, of which initialization is the first part.
@@ -139,7 +146,7 @@ def _estimates(log: FleetLog) -> str:
         steps.append(f"greatest(least(coalesce({amount}, 0.0), {left}), 0.0) AS {name}")
         left += f" - {name}"
     hours = ", ".join(
-        f"{part} * wide AS {part}" for part in ESTIMATED if part not in (USERS, UNRECORDED)
+        f"{part} * wide AS {part}" for part in ESTIMATES if part not in (USERS, UNRECORDED)
     )
     theirs = f"cut = 'none' AND state IN {states}"
     return f"""SELECT key, "user", "partition", account, {hours},
@@ -150,6 +157,7 @@ def _estimates(log: FleetLog) -> str:
             CASE WHEN {REPLAYED} > 0 THEN {spread} END AS replay_spread,
             CASE WHEN kind = 1 THEN {begun} END AS first_start,
             CASE WHEN kind = 2 THEN {begun} END AS second_start,
+            CASE WHEN {theirs} THEN {INIT} * wide END AS users_start,
             CASE WHEN cut <> 'none' OR state <> 'COMPLETED' THEN {write} * wide END AS last_write
         FROM (
             SELECT *, {", ".join(steps)} FROM (
