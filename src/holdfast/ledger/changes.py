@@ -142,7 +142,7 @@ def _of_runs(by_run: Mapping[str, Mapping[str, float]]) -> Iterator[Change]:
         (DATA, "Feed {} without waits for data", "report"),
         (RANKS, "Find what the ranks of {} wait for", "stragglers"),
         (INIT, "Start {} faster", "report"),
-        (CHECKPOINT, "Write the checkpoints of {} in the background", "checkpoints"),
+        (CHECKPOINT, "Write the checkpoints of {} in the background", "report"),
     ):
         for run in sorted(by_run, key=lambda run: (-by_run[run][part], run))[:MOST_RUNS]:
             name = run.rpartition("/")[2]
