@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import soundfile
 import torch
 
 from holdfast.cli import main
+from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.speech.speak import TimedPhone, Voice, speak, synthesis, track_pitch, train_voice
 from holdfast.speech.speak.network import ProsodySettings, SynthesisSettings
@@ -117,6 +119,10 @@ def test_ssml() -> None:
         ('<prosody speed="2">a</prosody>', ("unknown-key", "/speak/prosody.speed")),
         ('<prosody rate="0">a</prosody>', ("invalid-value", "/speak/prosody.rate")),
         ('<prosody pitch="nan">a</prosody>', ("invalid-value", "/speak/prosody.pitch")),
+        (
+            '<prosody rate="0.2"><prosody rate="slow">a</prosody></prosody>',
+            ("invalid-value", "/speak/prosody/prosody.rate"),
+        ),
         ('<p><break time="61s"/></p>', ("invalid-value", "/speak/p/break.time")),
     ],
 )
@@ -168,6 +174,17 @@ def test_manner_changes_times_and_pitch(voice: Voice) -> None:
         assert slow.end_s - slow.start_s == pytest.approx(duration, abs=1.5 * SOUND.frame_s)
         assert slow.f0_hz == pytest.approx([2 * each for each in fast.f0_hz], abs=0.02)
         assert slow.gain == 0.5
+    # What is beyond the limits of a file of phones is not written to one.
+    text = '<speak><prosody rate="0.2" pitch="-75%" volume="+20dB">a b. c</prosody></speak>'
+    with torch.no_grad():
+        voice.prosody.outputs.bias[2:] -= 30  # F0 as low as 7 Hz
+    phones = [asdict(each) for each in synthesis.timed_phones(voice, text)]
+    read = read_config({"phones": phones}, synthesis.ProsodyFile, "the prosody").phones
+    assert {value for each in read for value in each.f0_hz} == {10.0}
+
+
+@pytest.mark.usefixtures("words")
+def test_breaks_have_their_duration(voice: Voice) -> None:
     broken = list(synthesis.timed_phones(voice, '<speak>a.<break time="1.5s"/>b</speak>'))
     assert max(each.end_s - each.start_s for each in broken) == pytest.approx(1.5)
 
@@ -179,6 +196,13 @@ def test_marks_may_stand_behind_an_element(voice: Voice, mark: str) -> None:
     inside = f'<speak>a<prosody rate="1">{mark}</prosody> oh</speak>'
     marked = list(synthesis.timed_phones(voice, inside))
     assert [each.phone for each in marked] == [each.phone for each in plain]
+
+
+def test_a_text_with_a_phone_that_the_voice_does_not_have(voice: Voice, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        speak(voice, "Oh. Oh. Azure.", tmp_path / "a.wav")
+    assert error.value.code == "unknown-phone"
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("words")
@@ -197,7 +221,7 @@ def test_what_is_printed_can_be_given_back(voice: Voice, tmp_path: Path) -> None
     again = speak(voice, "a b. c", tmp_path / "b.wav", prosody=tmp_path / "a.json", seed=3)
     assert again.phones == first.phones
     assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
-    other = speak(voice, output=tmp_path / "c.wav", prosody=tmp_path / "a.json", seed=4)
+    other = speak(voice, output=tmp_path / "c.wav", prosody=tmp_path / "a.json", seed=-4)
     assert other.seconds == first.seconds == pytest.approx(first.phones[-1].end_s)
     assert (tmp_path / "c.wav").read_bytes() != (tmp_path / "a.wav").read_bytes()
     with pytest.raises(InputError) as error:

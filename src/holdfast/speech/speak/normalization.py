@@ -182,7 +182,7 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
             hour, minute = map(int, piece.split(":"))
             return [*cardinal(hour), *(_two_digits(minute) if minute else ["o'clock"])]
         case "abbreviation":
-            return _ABBREVIATIONS[piece[:-1].lower()].split()
+            return str(_ABBREVIATIONS[piece[:-1].lower()]).split()
         case "letters" | "half":
             return [f"{letter}." for letter in piece.lower() if letter.isalpha()]
         case "address":
@@ -193,7 +193,7 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
             ]
             return [word for part in parts for word in part]
         case "fraction":
-            return _FRACTIONS[piece].split()
+            return str(_FRACTIONS[piece]).split()
         case _:
             return [{"saint": "saint", "range": "to", "dot": "dot", "dash": "-"}[form]]
 

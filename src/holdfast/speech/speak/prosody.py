@@ -19,7 +19,8 @@ Array = npt.NDArray[Any]
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 LONGEST_S = 60.0
 """Of one phone: what is in memory at a time."""
-Hertz = Annotated[float, Meta(ge=10, le=2000)]
+LOWEST_HZ, HIGHEST_HZ = 10.0, 2000.0
+Hertz = Annotated[float, Meta(ge=LOWEST_HZ, le=HIGHEST_HZ)]
 LOG_DURATION, LOG_F0 = (-2.6, 0.6), (5.0, 0.1)
 """Mean and deviation of ln(seconds) of phones and of ln(Hz), about those of a speaker."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from holdfast.config import invalid_value, parse_config, unknown_key
@@ -24,8 +24,7 @@ _UNITS: dict[str, dict[str, Callable[[float], float]]] = {
 """What a number with each unit means, as a factor or in seconds."""
 
 
-@dataclass(frozen=True)
-class Manner:
+class Manner(NamedTuple):
     """How a part of a text is spoken."""
 
     rate: float = 1.0
@@ -36,8 +35,7 @@ class Manner:
     """Factor of the amplitude."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A part of a text, or a pause."""
 
     text: str
@@ -95,10 +93,10 @@ def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -
         return
     if name == "prosody":
         # Changes multiply those of the elements around.
-        rate, pitch, gain = (
-            _value(key, values.get(key, "default"), path) for key in ("rate", "pitch", "volume")
+        keys = zip(("rate", "pitch", "volume"), manner, strict=True)
+        manner = Manner(
+            *(_value(key, values.get(key, "default"), path, around) for key, around in keys)
         )
-        manner = Manner(manner.rate * rate, manner.pitch * pitch, manner.gain * gain)
     if element.text and element.text.strip():
         yield Span(element.text, manner)
     for child in element:
@@ -109,15 +107,18 @@ def _walk(element: ElementTree.Element, manner: Manner, path: str, depth: int) -
         yield Span("", manner, _value("strength", "strong" if name == "p" else "medium", path))
 
 
-def _value(key: str, written: str, path: str) -> float:
-    """What a label, or a number with its unit, means."""
+def _value(key: str, written: str, path: str, around: float = 1.0) -> float:
+    """What a label, or a number with its unit, means, times what is said around the element."""
     labels, units, (least, most) = _SSML["labels"][key], _UNITS[key], _SSML["limits"][key]
     matched = re.fullmatch(r"([+-]?\d{1,6}(?:\.\d{1,6})?)(\D*)", written)
-    value = labels.get(written, math.nan)
+    value = float(labels.get(written, math.nan))
     if matched and matched[2] in units:
         value = units[matched[2]](float(matched[1]))
+    value *= around
     if not least <= value <= most:
         listed = [*labels, *(f"a number with {unit or 'no unit'}" for unit in units)]
-        expected = f"{', '.join(listed)}; a factor or seconds from {least:g} to {most:g}"
+        expected = (
+            f"{', '.join(listed)}; a factor or seconds from {least:g} to {most:g}, nested or not"
+        )
         raise invalid_value(f"invalid {key}", None, f"{path}.{key}", written, expected)
     return value

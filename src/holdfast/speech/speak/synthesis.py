@@ -22,7 +22,14 @@ from holdfast.plain import plain
 from holdfast.speech.speak.dictionary import PAUSE
 from holdfast.speech.speak.generation import Generator, Precision
 from holdfast.speech.speak.pronunciation import Phonemizer, check_words
-from holdfast.speech.speak.prosody import TimedPhone, check_times, edges, symbols
+from holdfast.speech.speak.prosody import (
+    HIGHEST_HZ,
+    LOWEST_HZ,
+    TimedPhone,
+    check_times,
+    edges,
+    symbols,
+)
 from holdfast.speech.speak.ssml import Manner, spans
 from holdfast.speech.speak.voice import Voice, expand
 
@@ -118,7 +125,7 @@ def speak(
     first = next(pieces, None)
     if first is None:
         raise InputError("nothing to speak", code="empty-input", expected="words")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed % 2**64)
     spoken, samples, cpu = [], 0, 0.0
     generator.compile()
     with _opened(output, voice.sound.rate) as append:
@@ -154,8 +161,10 @@ def timed_phones(
     Raises:
         InputError: see `speak`.
     """
-    end_s = 0.0
-    for sentence in _sentences(text, phonemes):
+    end_s, sentences = 0.0, [*_sentences(text, phonemes)]
+    # All phones before the first is spoken: mistakes leave no file.
+    symbols([each[0] for part in sentences for each in part], voice.description.phones)
+    for sentence in sentences:
         # Recordings begin and end with a pause; so do sentences when they are predicted.
         names = [phone for phone, _, _ in sentence]
         lead = int(end_s > 0 and names[0] != PAUSE)
@@ -163,8 +172,8 @@ def timed_phones(
         for (own_s, f0_hz), (phone, manner, pause_s) in zip(predicted, sentence, strict=True):
             frames = max(1, round((pause_s or own_s / manner.rate) / voice.sound.frame_s))
             start_s, end_s = end_s, round(end_s + frames * voice.sound.frame_s, 6)
-            pitch = tuple(round(each * manner.pitch, 2) for each in f0_hz)
-            yield TimedPhone(phone, start_s, end_s, pitch, round(manner.gain, 4))
+            pitch = (np.array(f0_hz) * manner.pitch).clip(LOWEST_HZ, HIGHEST_HZ).round(2)
+            yield TimedPhone(phone, start_s, end_s, tuple(pitch.tolist()), round(manner.gain, 4))
 
 
 _Spoken = tuple[str, Manner, float]
@@ -223,9 +232,10 @@ def _edited(
     check_times(phones, voice.sound.frame_s, path)
     symbols([each.phone for each in phones], voice.description.phones)
     if text:
-        wanted = [phone for part in _sentences(text, phonemes) for phone, _, _ in part]
+        wanted = [each[0] for part in _sentences(text, phonemes) for each in part]
+        wanted = [each for each in wanted if each != PAUSE]
         given = [each.phone for each in phones if each.phone != PAUSE]
-        if given != [each for each in wanted if each != PAUSE]:
+        if given != wanted:
             raise InputError(
                 "the prosody is of another text",
                 code="conflict",
