@@ -117,9 +117,10 @@ def test_the_environment_is_the_users_with_what_is_missing(
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "17")
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     names = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "PYTHONPATH")
-    program = f"import os; print([os.environ[name] for name in {names}])"
+    here = f"{injected.__name__!r} in sys.modules"
+    program = f"import os, sys; print([os.environ[name] for name in {names}], {here})"
     found = execute([sys.executable, "-c", program], tmp_path / "runs")
-    said = f"the own one runs\n['17', '2000', '{SITE}{os.pathsep}{own}']\n"
+    said = f"the own one runs\n['17', '2000', '{SITE}{os.pathsep}{own}'] True\n"
     assert capfd.readouterr().out == said
     assert found.past.job == {"slurm_job": "4711"}
 

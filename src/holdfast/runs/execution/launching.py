@@ -25,7 +25,7 @@ from holdfast.runs.watching.thresholds import DEFAULTS
 from holdfast.runs.watching.told import Told
 from holdfast.runs.watching.watcher import SystemClock, watch
 
-SITE = Path(__file__).parent / "site"
+SITE = Path(__file__).parent / "startup"
 """What stands first on PYTHONPATH below the command: it holds our `sitecustomize`."""
 PAST = "verdicts.jsonl"
 """In the run's folder: one line per command that has ended."""
