@@ -43,7 +43,7 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
     Raises:
         InputError: if it has no steps, or fewer than two ranks share one.
     """
-    steps, inner, sync, numbers = _steps(run)
+    steps, inner, sync, together, numbers = _steps(run)
     if not steps.row.size:
         raise InputError(
             "the run has no steps",
@@ -65,7 +65,7 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
         np.maximum(own[usable], 0.0).astype(np.float32),
         attempt[usable],
         data[usable].astype(np.float32),
-        sync[usable].astype(np.float32) if base == "own" else None,
+        together[usable].astype(np.float32) if np.isfinite(together[usable]).all() else None,
     )
     found, again, _ = fill(rows, base, str(run.folder))
     last = _last_processes(run, found.ranks)
@@ -88,19 +88,26 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
         rejects=run.rejects,
         rejected=len(run.rejects),
         remarks=(*remarks, *_moved(run)),
+        told_share=_told_share(steps.seconds, sync, together) if base == "own" else None,
     )
 
 
-def _steps(run: RecordedRun) -> tuple[_Columns, Floats, Floats, Ints]:
-    """The step spans with their inner and waiting time and their numbers."""
+def _told_share(seconds: Floats, sync: Floats, together: Floats) -> float | None:
+    """What the program itself says of waiting, as a share of a step; None: it was measured."""
+    said = np.isfinite(sync) & ~np.isfinite(together) & (seconds > 0)
+    return float(np.median(sync[said] / seconds[said])) if said.any() else None
+
+
+def _steps(run: RecordedRun) -> tuple[_Columns, Floats, Floats, Floats, Ints]:
+    """The step spans with their inner and waiting time, that in collectives, and their numbers."""
     row = _rows(run, ("step",))
-    chosen = run.events.select(["inner_s", "sync_s", "step"]).take(pa.array(row))
+    chosen = run.events.select(["inner_s", "sync_s", "collective_s", "step"]).take(pa.array(row))
     numbers = pc.fill_null(chosen["step"], -1).to_numpy().astype(np.int64)
     spans = _spans(run, row)
     inner = pc.fill_null(chosen["inner_s"], 0.0).to_numpy()
-    sync = chosen["sync_s"].to_numpy()
+    sync, together = chosen["sync_s"].to_numpy(), chosen["collective_s"].to_numpy()
     good = (numbers >= 0) & np.isfinite(spans.seconds)
-    return _take(spans, good), inner[good], sync[good], numbers[good]
+    return _take(spans, good), inner[good], sync[good], together[good], numbers[good]
 
 
 def _data_wait(run: RecordedRun, steps: _Columns) -> Floats:

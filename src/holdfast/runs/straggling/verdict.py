@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
@@ -40,6 +41,11 @@ REMEDY = (
     "Put `with step.sync():` around the collectives (or set step.sync_s), or give traces of "
     "torch.profiler."
 )
+Verdict = Literal["slow_ranks", "slow_network", "no_slow_rank", "cannot_tell"]
+SLOW_NETWORK = 0.4
+"""Share of a step from which collectives whose last rank has come are told first."""
+LEAST_TOLD = 0.02
+"""Where a program tells less waiting than this share of a step, it may wait elsewhere, too."""
 _COMPARED = {
     "own": "each rank's own time: the step without waiting for others",
     "data_wait": "each rank's waiting for data",
@@ -88,6 +94,41 @@ class Stragglers(Answer):
         """Whether anything can be said about who is slow."""
         return self.matrix.base != "unknown"
 
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What slows the run down, as far as these steps can tell."""
+        if not self.known or self.matrix.steps.size < self.least_steps:
+            return "cannot_tell"
+        if self.persistent or self.groups is not None:
+            return "slow_ranks"
+        if (self.network_share or 0.0) >= SLOW_NETWORK:
+            return "slow_network"
+        return "cannot_tell" if self.matrix.base == "data_wait" or self._blind else "no_slow_rank"
+
+    @property
+    def _blind(self) -> bool:
+        """Whether the ranks may wait for each other where nothing measures it."""
+        told = self.matrix.told_share
+        return told is not None and told < LEAST_TOLD
+
+    @cached_property
+    def network_s(self) -> float | None:
+        """Time in collectives that passes on every rank, in nine of ten steps; None: not measured.
+
+        The last rank that comes to them waits so long, too: it is the network's and the reduction's. On
+        machines with too few processors single steps wait for those; most steps do so for a network.
+        """
+        waited = self.matrix.waited_s
+        return None if waited is None else float(np.quantile(waited.min(axis=0), 0.1))
+
+    @property
+    def network_share(self) -> float | None:
+        """`network_s` over such a step of the slowest rank."""
+        if self.network_s is None:
+            return None
+        whole_s = self.network_s + float(np.median(self.matrix.own_s.max(axis=0)))
+        return self.network_s / whole_s if whole_s else 0.0
+
     @property
     def least_steps(self) -> int:
         """With fewer steps, no rank can be called persistently slow."""
@@ -108,6 +149,9 @@ class Stragglers(Answer):
         matrix, known = self.matrix, self.known
         return {
             "sentence": self.sentence,
+            "verdict": self.verdict,
+            "network_s": self.network_s,
+            "network_share": self.network_share,
             "base": matrix.base,
             "within": matrix.peers or None,
             "ranks": self.ranks.to_pylist(),
@@ -210,7 +254,18 @@ class Stragglers(Answer):
             )
         if self.groups is not None:
             said.append(self._two_groups(self.groups, bool(alone)))
-        return " ".join(said) or self._nobody()
+        if not said:
+            said = [self._nobody()]
+        if (self.network_share or 0.0) >= SLOW_NETWORK:
+            said.insert(self.verdict != "slow_network", self._network())
+        return " ".join(said)
+
+    def _network(self) -> str:
+        share = percent(self.network_share or 0.0)
+        return (
+            f"The network takes {short(self.network_s or 0.0)} or more ({share}) of nine steps in ten: so "
+            "long collectives last after the last rank has come."
+        )
 
     @property
     def _compared(self) -> str:
@@ -285,6 +340,10 @@ class Stragglers(Answer):
         blind = self.matrix.base == "data_wait"
         first = "Who computes slowly cannot be told from these steps; w" if blind else "W"
         data = f"{first}aiting for data, no rank" if blind else "No rank"
+        if self._blind:
+            said = percent(self.matrix.told_share or 0.0)
+            data = f"Who is slow cannot be told: the program measured waiting for {said} of a step, and "
+            data += "may wait elsewhere, too; by that, no rank"
         steps = counted(self.matrix.steps.size, "step")
         text = (
             f"{data} is persistently slow in {steps} of {counted(self.matrix.ranks.size, 'rank')}"
