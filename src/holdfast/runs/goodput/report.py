@@ -460,6 +460,6 @@ def _steps(times: figures.StepTimes, made: Breakdown) -> Section:
         "steps",
         "Are the steps even?",
         text,
-        [figures.distribution(times), figures.over_time(times, made)],
+        [figures.over_time(times, made)],
         [Table(times.by_attempt.slice(0, MOST_ROWS), columns, caption=caption, detail=True)],
     )
