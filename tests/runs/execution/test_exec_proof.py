@@ -19,7 +19,8 @@ def scored(each: Scenario, folder: Path, launcher: bool = True) -> tuple[float, 
 
 @pytest.mark.parametrize("kind", QUICK)
 def test_one_scenario(kind: str, tmp_path: Path) -> None:
-    each = next(one for one in scenarios(SEED) if one.kind == kind)
+    of_kind = [each for each in scenarios(SEED) if each.kind == kind]
+    each = min(of_kind, key=lambda one: one.world)
     got, said = scored(each, tmp_path / "run", launcher=False)
     assert got == 1, said
 
