@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,22 +156,19 @@ def train(each: Scenario, folder: Path, launcher: bool = True) -> dict[str, Any]
         commands.append(_by_hand(each, mine, port) if by_hand else _torchrun(each, node, port))
     options = ("--json", "-o", str(folder), "--stop-on-hang", "--hang-after", "4s", "--")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    outputs = [
-        (folder.parent / f"{folder.name}-{node}.txt").open("w+") for node in range(each.nodes)
-    ]
-    running = [
-        subprocess.Popen(
-            [*HOLDFAST, *options, *command], env=environment, stdout=output, stderr=output
-        )
-        for command, output in zip(commands, outputs, strict=True)
-    ]
-    if each.kind == "preemption":
-        _preempt(running[0], folder, each.at)
-    codes = [one.wait(240) for one in running]
+    outputs = [folder.parent / f"{folder.name}-{node}.txt" for node in range(each.nodes)]
+    with ExitStack() as files:
+        running = []
+        for command, path in zip(commands, outputs, strict=True):
+            output = files.enter_context(path.open("w"))
+            below = [*HOLDFAST, *options, *command]
+            running.append(subprocess.Popen(below, env=environment, stdout=output, stderr=output))
+        if each.kind == "preemption":
+            _preempt(running[0], folder, each.at)
+        codes = [one.wait(240) for one in running]
     if each.nodes == 2:
         return _of_two_nodes(folder / "run", each, max(codes))
-    outputs[0].seek(0)
-    text = outputs[0].read()
+    text = outputs[0].read_text()
     found: dict[str, Any] = json.loads(
         text[text.rindex('{\n  "command"') :].partition("\n}\n")[0] + "\n}"
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.runs.goodput.ledger import Ledger
-from holdfast.runs.goodput.spans import NO_STEP, FloatArray, IntArray
+from holdfast.runs.goodput.spans import NO_STEP, BoolArray, FloatArray, IntArray
 from holdfast.runs.ranks import named, ranges
 
 SAME = 1e-6
@@ -108,9 +108,7 @@ def _of_attempt(
         )
 
 
-def _same(one: FloatArray, other: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _same(one: FloatArray, other: FloatArray) -> BoolArray:
     """Where values are equal but for rounding."""
-    same: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = np.abs(one - other) <= SAME * np.abs(
-        other
-    )
+    same: BoolArray = np.abs(one - other) <= SAME * np.abs(other)
     return same

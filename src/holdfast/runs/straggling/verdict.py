@@ -18,7 +18,6 @@ from holdfast.runs.straggling.delays import Delays
 from holdfast.runs.straggling.groups import Groups, least_blocks
 from holdfast.runs.straggling.matrix import StepMatrix
 from holdfast.runs.straggling.persistence import least_steps
-from holdfast.runs.straggling.sharing import Shared
 from holdfast.runs.straggling.transients import Spell, Spells
 
 MOST_ROWS = 500
@@ -70,8 +69,6 @@ class Stragglers(Answer):
     typical delay, what is waiting for data; null: not told apart)."""
     spells: Spells
     """Ranks that were slow for a while only."""
-    shared: tuple[Shared, ...]
-    """What the slow ranks have in common."""
     groups: Groups | None
     """Two groups into which the ranks fall that are not slow by themselves."""
     costs: Costs
@@ -156,7 +153,6 @@ class Stragglers(Answer):
             "within": matrix.peers or None,
             "ranks": self.ranks.to_pylist(),
             "transient": [vars(spell) for spell in self.spells.found] if known else None,
-            "shared": [vars(each) for each in self.shared] if known else None,
             "groups": self._groups_dict(),
             "total_cost_gpu_hours": self.costs.total if known else None,
             "worked_gpu_hours": self.costs.worked if matrix.base == "own" else None,
@@ -226,10 +222,10 @@ class Stragglers(Answer):
         return [*found, *(Unknown(text) for text in (*said, *remarks))]
 
     def sections(self) -> list[Section]:
-        """The slow ranks, what they share, who was slow for a while."""
+        """The slow ranks, and who was slow for a while."""
         if not self.known:
             return [Section("stragglers", "Which ranks are slow?", self.sentence)]
-        return [self._slow_ranks(), *self._shared(), *self._spells()]
+        return [self._slow_ranks(), *self._spells()]
 
     # --- Sentences -------------------------------------------------------------------------------
 
@@ -298,14 +294,13 @@ class Stragglers(Answer):
         return text
 
     def _common(self, slow: list[dict[str, Any]]) -> str:
-        """What most of the slow ranks share."""
-        carriers = dict(zip(self.matrix.ranks.tolist(), self.matrix.labels, strict=True))
-        for each in self.shared:
-            count = sum(carriers[row["rank"]].get(each.label) == each.value for row in slow)
-            if count == len(slow):
-                return f", all with {each.name}"
-            if count > len(slow) / 2:
-                return f", {count:,} of {len(slow):,} with {each.name}"
+        """The first label with a value that all of the slow ranks have, and no other rank."""
+        of_rank = dict(zip(self.matrix.ranks.tolist(), self.matrix.labels, strict=True))
+        for label, value in of_rank[slow[0]["rank"]].items():
+            carriers = {rank for rank, own in of_rank.items() if own.get(label) == value}
+            if carriers == {row["rank"] for row in slow}:
+                named_after = value.lower().startswith(label.lower())
+                return f", the ranks with {value if named_after else f'{label} {value}'}"
         return ""
 
     def _one(self, row: dict[str, Any]) -> str:
@@ -488,35 +483,6 @@ class Stragglers(Answer):
                 "spells",
                 "Which ranks were slow for a while?",
                 f"{count}, the costliest: {worst}.",
-                tables=[Table(pa.Table.from_pylist(rows), columns, caption=caption)],
-                how=how,
-            )
-        ]
-
-    def _shared(self) -> list[Section]:
-        if not self.shared:
-            return []
-        columns = {
-            "label": ColumnFormat("Label"),
-            "value": ColumnFormat("Value"),
-            "slow": ColumnFormat("Slow ranks"),
-            "ranks": ColumnFormat("Ranks"),
-            "p_value": ColumnFormat("p-value", digits=5),
-            "q_value": ColumnFormat("q-value", digits=5, detail=True),
-        }
-        rows = [vars(each) for each in self.shared[:MOST_ROWS]]
-        caption = "One row per label that slow ranks carry more often than chance gives."
-        how = How(
-            "p = P(X >= slow ranks with the label), X hypergeometric (Fisher, one-sided)",
-            {"false discovery rate": "5 %"},
-            "Benjamini and Hochberg 1995",
-            "Tested are the ranks that are persistently slow, alone or as a group.",
-        )
-        return [
-            Section(
-                "shared",
-                "What do the slow ranks share?",
-                " ".join(each.sentence for each in self.shared[:MOST_NAMED]),
                 tables=[Table(pa.Table.from_pylist(rows), columns, caption=caption)],
                 how=how,
             )
