@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ def scored(each: Scenario, folder: Path, launcher: bool = True) -> tuple[float, 
 
 @pytest.mark.parametrize("kind", QUICK)
 def test_one_scenario(kind: str, tmp_path: Path) -> None:
-    of_kind = [each for each in scenarios(SEED) if each.kind == kind]
-    each = min(of_kind, key=lambda one: one.world)
+    drawn = next(each for each in scenarios(SEED) if each.kind == kind)
+    each = replace(drawn, world=2, victims=(drawn.victims[0] % 2,))  # as cheap as can be
     got, said = scored(each, tmp_path / "run", launcher=False)
     assert got == 1, said
 
