@@ -51,8 +51,7 @@ def main() -> None:
             with recorder.step(number, tokens=BATCH * CONTEXT) as step:
                 loss = forward_backward(model, optimizer, batch)
                 faults.strike(options.folder, rank, number)
-                with step.sync():
-                    average_gradients(model)
+                average_gradients(model)
                 optimizer.step()
                 step.loss = loss
             if number % options.checkpoint_every == 0:

@@ -151,6 +151,7 @@ def test_the_command_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> 
         "unknown_ranks",
         "sentence",
         "evidence",
+        "divergence",
         "ending",
     ]
     assert (told["verdict"], told["missing_ranks"]) == ("missing_ranks", [3])

@@ -149,6 +149,9 @@ def test_another_call_is_a_mismatch_there(shape: tuple[int, int, int], fault: st
     assert found.group == f"group{call.group}"
     sequence = sum(each.group == call.group for each in program[: place + 1])
     assert found.sequence == sequence
+    if len(job.groups[call.group]) == len(job.programs) > 2:
+        assert found.divergence is not None
+    assert found.divergence is None or found.divergence.rank == culprit
     parts = found.evidence.differences
     assert any(each["ranks"] == [culprit] for each in parts) or len(job.groups[call.group]) == 2
 
@@ -167,6 +170,7 @@ def test_a_skipped_call_is_seen_or_leaves_its_rank_behind(shape: tuple[int, int,
     run(job)
     found = verdict(job)
     assert found.verdict in ("missing_ranks", "mismatch"), found.sentence
+    assert found.divergence is None or found.divergence.rank == culprit
     if found.verdict == "missing_ranks":
         assert culprit in found.missing_ranks
 

@@ -98,13 +98,5 @@ def test_many_attempts_share_a_lane() -> None:
     assert {row["attempt"] for row in rows} == {"all"}
 
 
-def test_the_distribution_has_the_quantiles_of_the_steps(ledger: Ledger) -> None:
-    times = figures.step_times(ledger)
-    assert times is not None
-    (points,) = layers(figures.distribution(times))
-    assert (points[-1]["share"], points[-1]["value"]) == (1, pytest.approx(500))
-    assert [row["longest_s"] for row in times.by_attempt.to_pylist()] == pytest.approx([0.5, 0.5])
-
-
 def test_colours_of_the_parts_differ() -> None:
     assert len({words.colour for words in PARTS_IN_WORDS.values()}) == len(PARTS)

@@ -26,8 +26,7 @@ SECTIONS = {
 FIGURES = {
     "where-figure-1": ("GPU-minutes", "wall time", "replayed steps", "productive steps"),
     "attempts-figure-1": ("Attempt", "1 killed", "2 hung", "3 ended well"),
-    "steps-figure-1": ("Time of a step (ms), log scale", "Share at or below"),
-    "steps-figure-2": ("Time of a step (ms)",),
+    "steps-figure-1": ("Time of a step (ms)",),
 }
 
 

@@ -49,8 +49,7 @@ def test_a_loop_reads_as_it_ran(tmp_path: Path) -> None:
         with recorder.step(5, tokens=2048) as step:
             step.loss = 2.5
             step.samples = 8
-            with step.sync():
-                pass
+            step.sync_s = 0.0
         with recorder.checkpoint(5):
             pass
         recorder.published(5, background_s=1.5, size_bytes=10)

@@ -232,7 +232,6 @@ def test_half_of_the_ranks_or_more_may_be_slow(ranks: int, slow: int) -> None:
     assert told["groups"]["slow_ranks"] == slow_ranks
     assert told["groups"]["delay_s"] == pytest.approx(0.1, abs=0.02)
     assert {row["rank"] for row in told["ranks"] if row["persistent"] is None} == {*slow_ranks}
-    assert told["shared"] == []
 
 
 def test_one_node_of_two_whose_ranks_differ() -> None:

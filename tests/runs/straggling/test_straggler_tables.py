@@ -34,8 +34,6 @@ def test_columns_become_a_matrix(tmp_path: Path) -> None:
     assert found.ranks.tolist() == [0, 1]
     assert found.steps.tolist() == [5, 6]
     assert found.own_s.tolist() == [[1.0, 1.5], [2.0, 2.0]]
-    assert found.waited_s is not None
-    assert found.waited_s.tolist() == [[2.0, 0.5], [1.0, 0.0]]
     assert found.data_wait_s is not None
     assert found.data_wait_s.tolist() == [[0.25, 0.125], [0.5, 0.5]]
     assert found.steps_not_shared == 1

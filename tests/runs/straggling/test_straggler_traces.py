@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.runs.straggling import trace_events
 from holdfast.runs.straggling.scores import stragglers
 from holdfast.runs.straggling.sources import read_matrix
 from holdfast.runs.straggling.trace_events import TraceFile
@@ -159,28 +158,17 @@ headers = st.dictionaries(
 )
 
 
-@given(headers, trace_objects, headers, st.integers(1, 40), st.sampled_from([None, 1]))
+@given(headers, trace_objects, headers, st.sampled_from([None, 1]))
 @settings(max_examples=100, deadline=None)
 def test_events_are_those_of_a_json_parser(
-    tmp_path_factory: Any, before: Any, events: Any, after: Any, window: int, indent: int | None
+    tmp_path_factory: Any, before: Any, events: Any, after: Any, indent: int | None
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "t.json"
     whole = {**before, "traceEvents": events, **after}
     path.write_text(json.dumps(whole, indent=indent, ensure_ascii=False), encoding="utf-8")
-    kept = trace_events._WINDOW
-    trace_events._WINDOW = window  # values lie across the ends of windows
-    try:
-        file = TraceFile(path)
-        assert list(file.events()) == events
-    finally:
-        trace_events._WINDOW = kept
+    file = TraceFile(path)
+    assert list(file.events()) == events
     assert file.header == {key: value for key, value in whole.items() if key != "traceEvents"}
-
-
-def test_long_texts_lie_across_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_events, "_WINDOW", 16)
-    events = [{"name": "x" * 3000, "args": {"y" * 500: "\\" * 200}}] * 3
-    assert list(TraceFile(write_trace(tmp_path / "t.json", events)).events()) == events
 
 
 def test_a_bare_array_is_a_trace_too(tmp_path: Path) -> None:

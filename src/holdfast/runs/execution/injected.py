@@ -1,7 +1,7 @@
 """What `holdfast runs exec` puts into each training process: a recorder, and hooks that feed it.
 
-A step ends when the first optimizer that steps has stepped, and began when the batch of its first
-`backward` was there; so batches that are only evaluated are no part of a step. Nothing is read back from an
+A step ends when the first optimizer that steps has stepped, and begins where the last one ended; after an
+evaluation, when the batch of its first `backward` was there. Nothing is read back from an
 accelerator but, in one of a hundred steps, whether the loss is a number.
 """
 
@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from holdfast.runs.recording.collectives import WAITS
 from holdfast.runs.recording.identity import lived_s
 from holdfast.runs.recording.recorder import RunRecorder
 from holdfast.runs.recording.spans import Span
@@ -39,6 +40,8 @@ LAUNCHING_MODULES = (
 )
 SLOW_LOOK = 100
 """Steps between two looks at a loss on an accelerator, each of which waits for the device."""
+WEIGHT_LOOK = 50
+"""Steps between two norms of the weights of a replicated model."""
 LABELS = {"SLURM_JOB_ID": "slurm_job", "SLURM_RESTART_COUNT": "slurm_restarts"}
 
 
@@ -82,8 +85,15 @@ class Training:
         self._lead: int | None = None
         """The optimizer whose steps count: the first that stepped."""
         self._number = 0
+        self._ended: float | None = None
+        """When the last step ended."""
         self._begun = time.monotonic()
-        self._waited_s = 0.0
+        self._unused = 0
+        """Batches since then that no `backward` has followed."""
+        self._inner_s = self._inner_before_s = 0.0
+        """Time since then in spans of other kinds; of it, before the batch of the first `backward`."""
+        self._waits, self._waits_before = WAITS.mark(), WAITS.mark()
+        """`WAITS` when that batch was there, and when the last step ended."""
         self._has_gradients = self._ready = False
         self._loss: Any = None
         self._saving = False
@@ -108,7 +118,7 @@ class Training:
 
     def patches(self) -> dict[str, Callable[[ModuleType], None]]:
         """Module -> what to do when it has been imported."""
-        return {
+        return WAITS.patches() | {
             "torch._tensor": self._patch_backward,
             "torch.optim.optimizer": self._hook_optimizers,
             "torch.utils.data.dataloader": self._patch_loader,
@@ -139,10 +149,29 @@ class Training:
             return
         self._number += 1
         span = Span(recorder, "step", self._number)
-        span.begun, span.inner_s = self._begun, self._waited_s
+        span.begun, span.waits = self._begun, self._waits
+        span.inner_s = self._inner_s - self._inner_before_s
+        if self._follows(time.monotonic()):
+            span.begun, span.inner_s = self._ended or 0.0, self._inner_s
+            span.waits = self._waits_before
         span.loss = self._lost()
+        if WAITS.replicates and self._number % WEIGHT_LOOK == 1:
+            span.weight_norm = _weight_norm(optimizer)
         recorder._exit_span(span, None)
-        self._begun, self._waited_s, self._has_gradients = time.monotonic(), 0.0, False
+        self._ended = self._begun = time.monotonic()
+        self._inner_s = self._inner_before_s = 0.0
+        self._waits = self._waits_before = WAITS.mark()
+        self._has_gradients, self._unused = False, 0
+
+    def _follows(self, now: float) -> bool:
+        """Whether what came between the last step and this one's batch belongs to this one.
+
+        Such as writing a log; an evaluation does not, which is longer or takes batches.
+        """
+        if self._ended is None or self._unused > 1:
+            return False
+        between_s = self._begun - self._ended - self._inner_before_s
+        return between_s <= now - self._begun
 
     def _be_ready(self) -> None:
         """The initialisation is over with the first batch, or else with the first step."""
@@ -183,10 +212,11 @@ class Training:
             self._be_ready()
             with self.open().data_wait() as wait:
                 batch = following(batches)
-            if self._has_gradients:  # gradients accumulate over several batches
-                self._waited_s += time.monotonic() - wait.begun
-            else:
-                self._begun = time.monotonic()
+            self._inner_s += time.monotonic() - wait.begun
+            if not self._has_gradients:  # else gradients accumulate over several batches
+                self._begun, self._inner_before_s = time.monotonic(), self._inner_s
+                self._waits = WAITS.mark()
+                self._unused += 1
             return batch
 
         iterator.__next__ = wraps(following)(timed)
@@ -203,7 +233,7 @@ class Training:
                     return save(*args, **kwargs)
             finally:
                 self._saving = False
-                self._waited_s += time.monotonic() - span.begun if self._has_gradients else 0.0
+                self._inner_s += time.monotonic() - span.begun
 
         module.save = wraps(save)(timed)  # type: ignore[attr-defined]
 
@@ -235,6 +265,16 @@ def described(error: BaseException, trace: TracebackType | None) -> str:
     own = [each for each in frames if "site-packages" not in each.filename] or frames
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
     return f"{type(error).__name__}: {error}{place}"
+
+
+def _weight_norm(optimizer: Any) -> float:
+    """Norm of all parameters that an optimizer has on this rank."""
+    import torch
+
+    weights = [each.detach() for group in optimizer.param_groups for each in group["params"]]
+    norms = [torch.linalg.vector_norm(each, dtype=torch.float64) for each in weights]
+    # Those of one device are added there, so that one number is waited for.
+    return math.hypot(*torch.stack([norm.to(norms[0].device) for norm in norms]).tolist())
 
 
 def _steps_of(optimizer: Any) -> int:

@@ -54,6 +54,8 @@ class Past:
     action: Action
     job: Mapping[str, str]
     """Job id and number of restarts under Slurm."""
+    rank: int | None = None
+    """The one that was first, or held up the others."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,13 @@ class Executed(Answer):
         facts = super().to_dict()
         del facts["ended"], facts["past"]
         ending = None if self.ended is None else self.ended.end()
-        return {**facts, "step": self.past.step, "job": dict(self.past.job), "ending": ending}
+        return {
+            **facts,
+            "rank": self.past.rank,
+            "step": self.past.step,
+            "job": dict(self.past.job),
+            "ending": ending,
+        }
 
     def findings(self) -> list[Finding]:
         """What to do and how it ended, in one sentence each."""
@@ -128,6 +136,8 @@ def judged(
         if ended.hung:
             rank, held = _held_up(own, made, rank)
             told += held
+        elif ended.ended == "clean":
+            told += _slow(ledger)
         if ended.ended == "clean" and code:
             told.append(f"The command {how} all the same.")
         if ended.last_step is not None and ended.interrupted:
@@ -157,12 +167,19 @@ def judged(
             "stop",
             f"The loss of {named(lost[0].ranks)} is NaN or infinite from {step} on.",
         )
+    differing = [
+        each.sentence
+        for each in (() if made is None else made.disagreements)
+        if ended is not None and each.attempt == ended.attempt
+    ]
+    if differing and action in ("none", "restart"):
+        action, why = "stop", differing[0]
     if action == "restart" and ledger is not None and (saved := _saved(ledger)) is not None:
         why += f" The last file that torch.save wrote is of step {saved:,}."
     sentence = " ".join(told)
     step = None if ended is None else ended.last_step
     number = None if ended is None else ended.attempt
-    kept = Past(number, code, sentence, failure, node, step, action, dict(job or {}))
+    kept = Past(number, code, sentence, failure, node, step, action, dict(job or {}), rank)
     return Executed(command, code, own, sentence, action, why, ended, kept, signals)
 
 
@@ -184,6 +201,16 @@ def _ended_since(made: Breakdown, launched_s: float) -> AttemptAccount | None:
     return last if made.began_s + last.begin_s > launched_s - CLOCK_S else None
 
 
+def _slow(ledger: Ledger) -> list[str]:
+    """Which ranks, or whether the network, slowed the run down, if they did."""
+    from holdfast.runs.straggling.scores import stragglers
+
+    with suppress(InputError):  # nothing to compare
+        found = stragglers(ledger.run)
+        return [found.sentence] if found.verdict in ("slow_ranks", "slow_network") else []
+    return []
+
+
 def _node(ledger: Ledger | None, ended: AttemptAccount, rank: int) -> str:
     """Where a rank of an attempt ran."""
     if ledger is None:
@@ -201,6 +228,9 @@ def _held_up(own: Path, made: Breakdown, rank: int | None) -> tuple[int | None, 
         told.append(found.sentence)
         if rank is None and len(found.missing_ranks) == 1:
             rank = found.missing_ranks[0]
+    if found is not None and found.divergence is not None:
+        told.append(found.divergence.sentence)
+        rank = found.divergence.rank if rank is None else rank
     alone = made.attempts[-1].world_size == 1
     rank = 0 if rank is None and alone else rank
     frames = [] if rank is None else _stack(own, rank)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from holdfast.answer import Answer, ColumnFormat, Figure, Finding, How, Section, Table, Unknown
 from holdfast.numbers import counted
 from holdfast.report import figures
+from holdfast.runs.flight.divergence import Divergence
 from holdfast.runs.flight.evidence import Evidence
 from holdfast.runs.ranks import ranges
 
@@ -55,6 +56,8 @@ class HangVerdict(Answer):
     evidence: Evidence
     ended: AttemptAccount | None = None
     """How the recorded attempt ended; None: the dumps lie in no run's folder."""
+    divergence: Divergence | None = None
+    """Where one rank's order of collectives leaves that of the others."""
 
     @property
     def title(self) -> str:
@@ -77,6 +80,8 @@ class HangVerdict(Answer):
             wrapped = f"{counted(lost['ranks'], 'ring buffer')} had wrapped"
             notes.append(f"{wrapped}: up to {lost['entries_most']:,} entries are lost{compared}.")
         found = [Finding(self.sentence, "hang", HEADINGS[self.verdict])]
+        if self.divergence is not None:
+            found.append(Finding(self.divergence.sentence, "hang", "Divergence:"))
         if self.ended is not None:
             found.append(Finding(self.ended.sentence, "hang", "Recorded end:"))
         return [*found, *(Finding(note, None, "Note:") for note in notes)]

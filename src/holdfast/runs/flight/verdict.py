@@ -21,6 +21,7 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.runs.flight import sentences
 from holdfast.runs.flight.alignment import DEFAULT, Alignment, align
+from holdfast.runs.flight.divergence import divergence
 from holdfast.runs.flight.dumps import RECORDS, Dumps, SetAside, read_dumps
 from holdfast.runs.flight.evidence import gather, now_ns
 from holdfast.runs.flight.hang import HangVerdict, Verdict
@@ -95,6 +96,7 @@ def judge_dumps(dumps: Dumps, recorded: Breakdown | None = None) -> HangVerdict:
         aside.append(SetAside(kept.pop(rank).file, why))
         return judge_dumps(Dumps(kept, tuple(aside), dumps.remarks), recorded)
     evidence = gather(table, stuck, judged.root, judged.mismatch, aside, dumps.remarks)
+    left = divergence(table) if judged.root is not None or judged.mismatch is not None else None
     ended = None if recorded is None else recorded.attempt_at(now_ns(table) / 1e9)
     place, sequence, operation = _named(judged)
     return HangVerdict(
@@ -107,6 +109,7 @@ def judge_dumps(dumps: Dumps, recorded: Breakdown | None = None) -> HangVerdict:
         sentence=sentences.sentence(table, judged, evidence, ended is not None),
         evidence=evidence,
         ended=ended,
+        divergence=left,
     )
 
 

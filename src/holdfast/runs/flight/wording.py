@@ -13,7 +13,7 @@ MOST_PIECES = 6
 STATE_NAMES = {COMPLETED: "completed", LEFT: "left", STARTED: "started"}
 LIBRARIES = (
     *("site-packages/", "dist-packages/", "lib/python3", "/torch/distributed/", "<frozen"),
-    "/holdfast/runs/execution/",
+    *("/holdfast/runs/execution/", "/holdfast/runs/recording/"),
 )
 
 

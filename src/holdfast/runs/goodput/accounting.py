@@ -15,6 +15,7 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.lines import Reject
 from holdfast.plain import plain
+from holdfast.runs.goodput.agreement import Disagreement, disagreements
 from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts
 from holdfast.runs.goodput.checkpoint_costs import CheckpointCosts, checkpoint_costs
 from holdfast.runs.goodput.interval import (
@@ -72,6 +73,8 @@ class Breakdown:
     """What each attempt did again, those that did."""
     losses_not_finite: tuple[LossNotFinite, ...]
     """Attempts in which a loss was NaN or infinite."""
+    disagreements: tuple[Disagreement, ...]
+    """Ranks whose weights, gradient norm or loss have left those of their replicas."""
     checkpoints: CheckpointCosts
     rate: FailureRate | None
     """None where nothing lived."""
@@ -133,6 +136,7 @@ class Breakdown:
             "failure_rate": self.rate and self.rate.to_dict(),
             "attempt_table": [plain(vars(each)) for each in self.attempts],
             "losses_not_finite": [plain(vars(each)) for each in self.losses_not_finite],
+            "disagreements": [plain(vars(each)) for each in self.disagreements],
             "clock_offsets_s": dict(self.clocks_s),
             "rejects": {
                 "count": len(self.rejects),
@@ -220,6 +224,7 @@ def account(
         work=work,
         replays=replays_of(ledger),
         losses_not_finite=losses_not_finite(ledger),
+        disagreements=disagreements(ledger),
         checkpoints=checkpoints,
         rate=rate,
         best=best_interval(attempts, checkpoints, rate, work.step_s_mean),

@@ -20,8 +20,6 @@ WATERFALL = ("queue", "down", "init", "idle", "replayed", "checkpoint", "data_wa
 MOST_LANES = 40
 MOST_MARKS = 2_000
 MOST_BINS = 120
-MOST_POINTS = 400
-"""Quantiles of the distribution."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +151,6 @@ def step_times(ledger: Ledger) -> StepTimes | None:
             }
         )
     return StepTimes(own, spans.end_s[steps], pa.Table.from_pylist(rows))
-
-
-def distribution(times: StepTimes) -> Figure:
-    """The share of the steps that took at most so long."""
-    scale, unit = times.unit
-    shares = np.linspace(0, 1, min(times.own_s.size, MOST_POINTS))
-    quantiles = (scale * np.quantile(times.own_s, shares)).tolist()
-    drawn = figures.ecdf({"steps": quantiles}, f"Time of a step ({unit})", log=True)
-    caption = "Time that a step has for itself, without what is nested in it, over all ranks"
-    return replace(drawn, caption=caption)
 
 
 def over_time(times: StepTimes, made: Breakdown) -> Figure:

@@ -275,14 +275,16 @@ def _interruptions(made: Breakdown) -> Finding:
 
 
 def _losses(made: Breakdown) -> Iterator[Finding]:
-    """The last attempt with a loss that is no number."""
-    for each in made.losses_not_finite[-1:]:
-        step = "a step" if each.first_step is None else f"step {each.first_step:,}"
+    """The last attempt with a loss that is not a number, or with ranks that no longer agree."""
+    for lost in made.losses_not_finite[-1:]:
+        step = "a step" if lost.first_step is None else f"step {lost.first_step:,}"
         text = (
-            f"of {named(each.ranks)} is NaN or infinite in attempt {each.attempt:,}, for the first time "
-            f"in {step}; {counted(each.steps, 'step')} of any rank are so."
+            f"of {named(lost.ranks)} is NaN or infinite in attempt {lost.attempt:,}, for the first time "
+            f"in {step}; {counted(lost.steps, 'step')} of any rank are so."
         )
         yield Finding(text, "attempts", "The loss")
+    for each in made.disagreements[-1:]:
+        yield Finding(each.sentence, "attempts", "Corruption:")
 
 
 def _interval(made: Breakdown) -> Iterator[Finding]:
@@ -458,6 +460,6 @@ def _steps(times: figures.StepTimes, made: Breakdown) -> Section:
         "steps",
         "Are the steps even?",
         text,
-        [figures.distribution(times), figures.over_time(times, made)],
+        [figures.over_time(times, made)],
         [Table(times.by_attempt.slice(0, MOST_ROWS), columns, caption=caption, detail=True)],
     )

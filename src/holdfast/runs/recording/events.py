@@ -16,8 +16,10 @@ ready          ``resumed_from``: the initialisation is over; the last step that 
                checkpoint had completed, null for a run from scratch; left out where the
                program did not say and its first step stands for it
 step           span; ``step``, and as known ``tokens``, ``samples``, ``loss``, ``grad_norm``,
+               ``weight_norm`` (of a model that other ranks hold, too),
                ``sync_s`` (the part spent waiting for the other ranks: the rank's own work
-               is ``seconds - inner_s - sync_s``; it stays part of the step)
+               is ``seconds - inner_s - sync_s``; it stays part of the step) and ``waits``, the
+               same by kind of operation, where the recorder has measured it
 data_wait      span; the training waited for data
 begin          ``what``: checkpoint, evaluation or pause begins (so that a kill inside is known)
 checkpoint     span; ``step``: the part of a checkpoint that stopped the training
@@ -79,8 +81,10 @@ def _columns() -> pa.Schema:
             pa.field("tokens", pa.float64()),
             pa.field("samples", pa.float64()),
             pa.field("sync_s", pa.float64()),  # null: not measured
+            pa.field("collective_s", pa.float64()),  # of it in collectives; null: not told apart
             pa.field("loss", pa.float64()),
             pa.field("grad_norm", pa.float64()),
+            pa.field("weight_norm", pa.float64()),  # of a replicated model
             pa.field("background_s", pa.float64()),
             pa.field("bytes", pa.int64()),
             pa.field("what", pa.string()),  # of `begin`; the reason of a `pause`

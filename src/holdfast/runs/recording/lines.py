@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, MsgspecError, Struct, json
 
 from holdfast.lines import LONGEST_LINE_BYTES
+from holdfast.runs.recording.collectives import MESSAGES
 from holdfast.runs.recording.events import FORMAT_VERSION, SPANS, Process
 
 Kind = Literal[
@@ -49,6 +50,7 @@ class Event(Struct, gc=False):
     sync_s: _Amount | None = None
     background_s: _Amount | None = None
     loss: _Loss = None
+    weight_norm: float | None = None
     grad_norm: _Loss = None
     step: _Whole | None = None
     bytes: _Whole | None = None
@@ -59,6 +61,14 @@ class Event(Struct, gc=False):
     how: str | None = None
     detail: str | None = None
     thread: str | None = None
+    waits: dict[str, _Amount] | None = None
+
+    @property
+    def collective_s(self) -> float | None:
+        """Of ``sync_s``, the part in collectives; None: not told apart."""
+        if self.waits is None:
+            return None
+        return sum(seconds for kind, seconds in self.waits.items() if kind not in MESSAGES)
 
     def __post_init__(self) -> None:
         """Numbers for the texts that stand for them."""

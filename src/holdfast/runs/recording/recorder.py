@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, SupportsFloat, SupportsInt
 
 from holdfast.errors import InputError
+from holdfast.runs.recording.collectives import WAITS
 from holdfast.runs.recording.eventfile import EventFile, tell
 from holdfast.runs.recording.events import FORMAT_VERSION
 from holdfast.runs.recording.identity import (
@@ -265,6 +266,7 @@ class RunRecorder:
             return
         self._open_spans.append(span)
         if span.kind == "step":
+            WAITS.install()
             if not self._ready:
                 self._ready = True
                 self._write({"event": "ready"}, span.begun)
@@ -295,6 +297,8 @@ class RunRecorder:
             event["thread"] = bounded_text(threading.current_thread().name)
         else:
             self._fold(span, seconds)
+            if span.kind != "step":
+                WAITS.forget(span.waits)  # a step around it has not waited so long
             if span.inner_s:
                 event["inner_s"] = round(min(span.inner_s, seconds), 6)
         # An exception that leaves a span may be the end of a hang: its dump stays.
@@ -313,12 +317,15 @@ class RunRecorder:
             spans[-1].inner_s += seconds
 
     def _add_values(self, event: dict[str, Any], span: Span) -> None:
-        for name in ("tokens", "samples", "sync_s", "loss", "grad_norm"):
+        for name in ("tokens", "samples", "sync_s", "loss", "grad_norm", "weight_norm"):
             value = getattr(span, name)
             if value is not None:
                 number = self._number(name, value)
                 if number is not None:
                     event[name] = number
+
+        if span.sync_s is None and (waits := WAITS.since(span.waits)):
+            event["waits"], event["sync_s"] = waits, round(sum(waits.values()), 6)
 
     def _number(self, name: str, value: SupportsFloat) -> float | str | None:
         """The value for JSON; None, with one warning, if it is not a number."""

@@ -6,6 +6,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, SupportsFloat
 
+from holdfast.runs.recording.collectives import WAITS
+
 if TYPE_CHECKING:
     from holdfast.runs.recording.recorder import RunRecorder
 
@@ -29,6 +31,8 @@ class Span:
         "samples",
         "sync_s",
         "tokens",
+        "waits",
+        "weight_norm",
     )
 
     def __init__(
@@ -51,13 +55,18 @@ class Span:
         """Samples that this rank handled in the step."""
         self.loss: SupportsFloat | None = None
         self.grad_norm: SupportsFloat | None = None
+        self.weight_norm: SupportsFloat | None = None
+        """Of a model that other ranks hold, too: replicas whose norms differ are corrupted."""
         self.sync_s: float | None = None
-        """Seconds of the step spent waiting for the other ranks; `sync` adds to it."""
+        """Seconds of the step spent waiting for the other ranks; measured where it is not given."""
         self.begun = 0.0
         self.inner_s = 0.0
+        self.waits: dict[str, float] = {}
+        """`collectives.WAITS` as it was at the begin."""
 
     def __enter__(self) -> Span:
         self.begun = time.monotonic()
+        self.waits = WAITS.mark()
         self._recorder._enter_span(self)
         return self
 
@@ -68,24 +77,3 @@ class Span:
         trace: TracebackType | None,
     ) -> None:
         self._recorder._exit_span(self, error)
-
-    def sync(self) -> Sync:
-        """A block in which this rank waits for others (a collective); blocks add up in `sync_s`."""
-        return Sync(self)
-
-
-class Sync:
-    """Time that a step spends with the other ranks."""
-
-    __slots__ = ("_begun", "_span")
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-        self._begun = 0.0
-
-    def __enter__(self) -> None:
-        self._begun = time.monotonic()
-
-    def __exit__(self, *error: object) -> None:
-        waited = time.monotonic() - self._begun
-        self._span.sync_s = round((self._span.sync_s or 0.0) + waited, 6)

@@ -6,17 +6,15 @@ by max - median; all GPUs of the run pay for that, so its cost is (max - median)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.runs.straggling.delays import Delays
-from holdfast.runs.straggling.matrix import FloatMatrix, Floats, StepMatrix
+from holdfast.runs.straggling.delays import Delays, blocks
+from holdfast.runs.straggling.matrix import Floats, StepMatrix
 
 SECONDS_PER_HOUR = 3600.0
-_BLOCK_CELLS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def costs(matrix: StepMatrix, found: Delays) -> Costs:
     most = late_by[slowest, steps].astype(np.float64)
     by_step = most * per_second
     by_rank, recoverable = np.zeros((2, late_by.shape[0]))
-    for block in _blocks(late_by):
+    for block in blocks(late_by):
         part = late_by[:, block]
         tied = part == part.max(axis=0)
         by_rank += tied @ (by_step[block] / tied.sum(axis=0))
@@ -75,9 +73,3 @@ def recoverable_together(
     others = found.late_by_s[~members].max(axis=0)
     saved = float((most - others).sum(dtype=np.float64))
     return saved * float(matrix.gpus.sum()) / SECONDS_PER_HOUR
-
-
-def _blocks(values: FloatMatrix) -> Iterator[slice]:
-    width = max(1, _BLOCK_CELLS // values.shape[0])
-    for begin in range(0, values.shape[1], width):
-        yield slice(begin, begin + width)

@@ -94,7 +94,7 @@ def _over_medians(own: FloatMatrix, usual_s: float | None) -> Delays:
     late_by = np.empty_like(own)
     step_s = np.empty(own.shape[1])
     spread = np.empty(own.shape[1])
-    for block in _blocks(own):
+    for block in blocks(own):
         times = own[:, block].T.astype(np.float64)  # [block, R]: a row is contiguous
         step_s[block] = np.median(times, axis=1)
         times -= step_s[block, None]
@@ -110,7 +110,7 @@ def _over_medians(own: FloatMatrix, usual_s: float | None) -> Delays:
     return Delays(late_by, step_s, usual, typical, noise, scale, _scores(late_by, scale))
 
 
-def _blocks(own: FloatMatrix) -> Iterator[slice]:
+def blocks(own: FloatMatrix) -> Iterator[slice]:
     """Slices of steps that hold a bounded number of cells."""
     width = max(1, _BLOCK_CELLS // max(1, own.shape[0]))
     for begin in range(0, own.shape[1], width):

@@ -49,7 +49,7 @@ class LongSteps:
     data_wait_s: FloatMatrix | None = None
     """[n] the part of `own_s` that was waiting for data."""
     waited_s: FloatMatrix | None = None
-    """[n] waiting for the other ranks, beside `own_s`."""
+    """[n] waiting in collectives, beside `own_s`."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ class StepMatrix:
     data_wait_s: FloatMatrix | None = None
     """[R, S] the part of `own_s` that was waiting for data; None: not told apart."""
     waited_s: FloatMatrix | None = None
-    """[R, S] waiting for the other ranks; None: unknown."""
+    """[R, S] waiting in collectives; None: unknown, or told together with messages."""
+    told_share: float | None = None
+    """Waiting as the program itself has told it, as a share of the usual step; None: it was measured, or
+    own times were given."""
     usual_s: float | None = None
     """What a delay is a share of: the median length of a step; None: the median own time is."""
     gpus: Floats = field(default_factory=lambda: np.ones(0))

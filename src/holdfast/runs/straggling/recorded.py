@@ -7,34 +7,19 @@ added: it is the rank's own, and the others wait for it too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.runs.recording.events import Process, RecordedRun
+from holdfast.runs.goodput.spans import NO_STEP, STEP, IntArray, Spans, spans_of
+from holdfast.runs.recording.events import SPANS, Process, RecordedRun
 from holdfast.runs.straggling.matrix import Base, Floats, Ints, LongSteps, StepMatrix, fill
 
 _SLACK_S = 1e-6
 """Ends of nested spans may differ from those around them by what a clock resolves."""
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Spans of one kind, or several, ordered as written."""
-
-    process: Ints
-    row: Ints
-    """Position in `RecordedRun.events`."""
-    end: Floats
-    seconds: Floats
-
-    @property
-    def begin(self) -> Floats:
-        return self.end - self.seconds
 
 
 def matrix_of_run(run: RecordedRun) -> StepMatrix:
@@ -43,29 +28,36 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
     Raises:
         InputError: if it has no steps, or fewer than two ranks share one.
     """
-    steps, inner, sync, numbers = _steps(run)
-    if not steps.row.size:
+    spans = spans_of(run, 0.0)
+    steps = spans.of_kind(STEP)
+    steps = steps[spans.step[steps] != NO_STEP]
+    if not steps.size:
         raise InputError(
             "the run has no steps",
             code="no-data",
             path=run.folder,
             remedy="wrap each step of the training in `with recorder.step(n)`",
         )
-    data = _data_wait(run, steps)
+    chosen = run.events.take(pa.array(spans.row[steps]))
+    inner = pc.fill_null(chosen["inner_s"], 0.0).to_numpy()
+    sync, together = (chosen[name].to_numpy() for name in ("sync_s", "collective_s"))
+    seconds = (spans.end_s - spans.begin_s)[steps]
+    data = _data_wait(spans, steps)
     known = np.isfinite(sync)
     base: Base = "own" if known.any() else "data_wait" if data.any() else "unknown"
-    within = steps.seconds - inner
+    within = seconds - inner
     own = {"own": within - sync + data, "data_wait": data, "unknown": within}[base]
     usable = np.isfinite(own) & (own >= -_SLACK_S) & ((base != "own") | (sync >= 0))
-    rank = np.array([process.rank for process in run.processes], dtype=np.int64)[steps.process]
-    attempt = np.array([p.attempt for p in run.processes], dtype=np.int64)[steps.process]
+    of, numbers = spans.process[steps], spans.step[steps].astype(np.int64)
+    rank = np.array([process.rank for process in run.processes], dtype=np.int64)[of]
+    attempt = np.array([p.attempt for p in run.processes], dtype=np.int64)[of]
     rows = LongSteps(
         rank[usable],
         numbers[usable],
         np.maximum(own[usable], 0.0).astype(np.float32),
         attempt[usable],
         data[usable].astype(np.float32),
-        sync[usable].astype(np.float32) if base == "own" else None,
+        together[usable].astype(np.float32) if np.isfinite(together[usable]).all() else None,
     )
     found, again, _ = fill(rows, base, str(run.folder))
     last = _last_processes(run, found.ranks)
@@ -88,65 +80,36 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
         rejects=run.rejects,
         rejected=len(run.rejects),
         remarks=(*remarks, *_moved(run)),
+        told_share=_told_share(seconds, sync, together) if base == "own" else None,
     )
 
 
-def _steps(run: RecordedRun) -> tuple[_Columns, Floats, Floats, Ints]:
-    """The step spans with their inner and waiting time and their numbers."""
-    row = _rows(run, ("step",))
-    chosen = run.events.select(["inner_s", "sync_s", "step"]).take(pa.array(row))
-    numbers = pc.fill_null(chosen["step"], -1).to_numpy().astype(np.int64)
-    spans = _spans(run, row)
-    inner = pc.fill_null(chosen["inner_s"], 0.0).to_numpy()
-    sync = chosen["sync_s"].to_numpy()
-    good = (numbers >= 0) & np.isfinite(spans.seconds)
-    return _take(spans, good), inner[good], sync[good], numbers[good]
+def _told_share(seconds: Floats, sync: Floats, together: Floats) -> float | None:
+    """What the program itself says of waiting, as a share of a step; None: it was measured."""
+    said = np.isfinite(sync) & ~np.isfinite(together) & (seconds > 0)
+    return float(np.median(sync[said] / seconds[said])) if said.any() else None
 
 
-def _data_wait(run: RecordedRun, steps: _Columns) -> Floats:
+def _data_wait(spans: Spans, steps: IntArray) -> Floats:
     """Per step: waiting for data since the step before, inside the step or ahead of it.
 
     Waiting inside an evaluation, a checkpoint or a pause is not the step's.
     """
-    waits = _spans(run, _rows(run, ("data_wait",)))
-    if not waits.row.size:
-        return np.zeros(steps.row.size)
-    around = _spans(run, _rows(run, ("evaluation", "checkpoint", "pause")))
-    # A span is written at its end: the first one around, or the first step, after a wait in the file
-    # is the only one that can hold it.
-    holder = np.searchsorted(around.row, waits.row)
-    inside = np.zeros(waits.row.size, dtype=bool)
-    has = holder < around.row.size
-    held_by = holder[has]
-    inside[has] = (around.process[held_by] == waits.process[has]) & (
-        around.begin[held_by] <= waits.begin[has] + _SLACK_S
-    )
-    step = np.searchsorted(steps.row, waits.row)
-    counts = ~inside & (step < steps.row.size) & np.isfinite(waits.seconds)
-    step = np.minimum(step, steps.row.size - 1)
-    counts &= steps.process[step] == waits.process
-    sums = np.bincount(step[counts], weights=waits.seconds[counts], minlength=steps.row.size)
+    waits = spans.of_kind(SPANS.index("data_wait"))
+    others = ~np.isin(spans.kind, [STEP, SPANS.index("data_wait")]) & (spans.row >= 0)
+    around = np.flatnonzero(others)
+    # Spans stand in the order of their ends: the first one around, or the first step, after a wait is
+    # the only one that can hold it.
+    if around.size:
+        held_by = around[np.minimum(np.searchsorted(around, waits), around.size - 1)]
+        inside = (held_by > waits) & (spans.process[held_by] == spans.process[waits])
+        waits = waits[~(inside & (spans.begin_s[held_by] <= spans.begin_s[waits] + _SLACK_S))]
+    step = np.searchsorted(steps, waits)
+    waits, step = waits[step < steps.size], step[step < steps.size]
+    own = spans.process[steps[step]] == spans.process[waits]
+    lengths = (spans.end_s - spans.begin_s)[waits[own]]
+    sums = np.bincount(step[own], weights=lengths, minlength=steps.size)
     return sums.astype(np.float64)
-
-
-def _rows(run: RecordedRun, kinds: tuple[str, ...]) -> Ints:
-    """Positions of the events of these kinds."""
-    marked = pc.is_in(run.events["event"].cast(pa.string()), value_set=pa.array(kinds))
-    return np.flatnonzero(marked.to_numpy()).astype(np.int64)
-
-
-def _spans(run: RecordedRun, row: Ints) -> _Columns:
-    chosen = run.events.select(["process", "t", "seconds"]).take(pa.array(row))
-    return _Columns(
-        chosen["process"].to_numpy().astype(np.int64),
-        row,
-        chosen["t"].to_numpy(),
-        chosen["seconds"].to_numpy(),
-    )
-
-
-def _take(spans: _Columns, good: npt.NDArray[np.bool_]) -> _Columns:
-    return _Columns(spans.process[good], spans.row[good], spans.end[good], spans.seconds[good])
 
 
 def _last_processes(run: RecordedRun, ranks: Ints) -> list[Process]:

@@ -16,7 +16,6 @@ from holdfast.runs.straggling.persistence import (
     least_steps,
     persistence,
 )
-from holdfast.runs.straggling.sharing import shared
 from holdfast.runs.straggling.sources import Source, read_matrix
 from holdfast.runs.straggling.step_table import MAX_REJECT_SHARE
 from holdfast.runs.straggling.transients import spells
@@ -24,7 +23,6 @@ from holdfast.runs.straggling.verdict import Stragglers
 
 FALSE_ALARM_RATE = 0.01
 LEAST_SLOWDOWN = 0.01
-SHARED_FDR = 0.05
 
 
 def stragglers(
@@ -74,7 +72,6 @@ def stragglers(
         late,
         _rank_table(matrix, late, lasting, groups, paid, false_alarm_rate, least_delay_s),
         passing,
-        shared(matrix, lasting.persistent, alpha=SHARED_FDR),
         groups,
         paid,
         recoverable_together(matrix, late, _slow(lasting, groups)),

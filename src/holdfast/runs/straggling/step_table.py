@@ -82,7 +82,6 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
         (own if every else own[good]).astype(np.float32),
         integers("attempt") if "attempt" in whole else None,
         narrow("data_wait_s"),
-        narrow("sync_s"),
     )
     found, again, _ = fill(rows, "own", str(path))
     reasons |= dict.fromkeys(position[again].tolist(), "duplicate rank and step")

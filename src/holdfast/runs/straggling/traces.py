@@ -36,6 +36,8 @@ SHADOW = "gpu_user_annotation"
 """Ranges again, on the GPU: from their kernels, without those of the backward thread."""
 COLLECTIVE_RANGE = re.compile(r"(gloo|mpi|ucc):")
 COLLECTIVE_KERNEL = re.compile(r"nccl", re.IGNORECASE)
+MESSAGE = re.compile(r"send|recv", re.IGNORECASE)
+"""Kernels and ranges for one other rank: in a pipeline they hold what that rank computes."""
 LAUNCH = re.compile(r"c10d::|record_param_comms|c10d_functional|_c10d")
 """Operators that only start a collective."""
 US = 1e-6
@@ -78,6 +80,8 @@ class RankTrace:
     marked: bool
     """It has steps; else it counts as one."""
     collectives: int
+    messages: bool
+    """Some of them are for one other rank."""
 
 
 def matrix_of_traces(paths: Sequence[Path]) -> StepMatrix:
@@ -100,8 +104,10 @@ def matrix_of_traces(paths: Sequence[Path]) -> StepMatrix:
         np.concatenate([np.full(len(t.steps), t.rank, dtype=np.int64) for t in traces]),
         np.concatenate([np.array(t.steps, dtype=np.int64) for t in traces]),
         np.concatenate([_own_us(t) * US for t in traces]).astype(np.float32),
-        waited_s=np.concatenate([_exposed_us(t) * US for t in traces]).astype(np.float32),
     )
+    if not any(trace.messages for trace in traces):
+        waited = np.concatenate([_exposed_us(t) * US for t in traces]).astype(np.float32)
+        rows = replace(rows, waited_s=waited)
     waits = any(trace.collectives for trace in traces)
     found, _, _ = fill(rows, "own" if waits else "unknown", source)
     kept = [trace for trace in traces if trace.rank in set(found.ranks.tolist())]
@@ -142,6 +148,7 @@ def read_trace(path: Path) -> RankTrace:
         _without(collectives, busy),
         marked,
         len(spans.collectives) // 2,
+        spans.messages,
     )
 
 
@@ -153,6 +160,7 @@ class _Spans:
         self.collectives = array("d")
         self.device = array("d")
         self.cpu = array("d")
+        self.messages = False
         self.first, self.last = float("inf"), float("-inf")
         self._kinds: dict[tuple[str, str], array[float] | None] = {}
 
@@ -179,6 +187,8 @@ class _Spans:
         except KeyError:
             step = STEP.match(key[1])
             kind = self._kinds[key] = None if step else self._kind(*key)
+            if kind is self.collectives and MESSAGE.search(key[1]):
+                self.messages = True
             if step and key[0] != SHADOW:
                 self.steps[int(step[1])] = (begin, end)
         if kind is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
@@ -17,7 +18,6 @@ from holdfast.runs.straggling.delays import Delays
 from holdfast.runs.straggling.groups import Groups, least_blocks
 from holdfast.runs.straggling.matrix import StepMatrix
 from holdfast.runs.straggling.persistence import least_steps
-from holdfast.runs.straggling.sharing import Shared
 from holdfast.runs.straggling.transients import Spell, Spells
 
 MOST_ROWS = 500
@@ -40,6 +40,11 @@ REMEDY = (
     "Put `with step.sync():` around the collectives (or set step.sync_s), or give traces of "
     "torch.profiler."
 )
+Verdict = Literal["slow_ranks", "slow_network", "no_slow_rank", "cannot_tell"]
+SLOW_NETWORK = 0.4
+"""Share of a step from which collectives whose last rank has come are told first."""
+LEAST_TOLD = 0.02
+"""Where a program tells less waiting than this share of a step, it may wait elsewhere, too."""
 _COMPARED = {
     "own": "each rank's own time: the step without waiting for others",
     "data_wait": "each rank's waiting for data",
@@ -64,8 +69,6 @@ class Stragglers(Answer):
     typical delay, what is waiting for data; null: not told apart)."""
     spells: Spells
     """Ranks that were slow for a while only."""
-    shared: tuple[Shared, ...]
-    """What the slow ranks have in common."""
     groups: Groups | None
     """Two groups into which the ranks fall that are not slow by themselves."""
     costs: Costs
@@ -88,6 +91,41 @@ class Stragglers(Answer):
         """Whether anything can be said about who is slow."""
         return self.matrix.base != "unknown"
 
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What slows the run down, as far as these steps can tell."""
+        if not self.known or self.matrix.steps.size < self.least_steps:
+            return "cannot_tell"
+        if self.persistent or self.groups is not None:
+            return "slow_ranks"
+        if (self.network_share or 0.0) >= SLOW_NETWORK:
+            return "slow_network"
+        return "cannot_tell" if self.matrix.base == "data_wait" or self._blind else "no_slow_rank"
+
+    @property
+    def _blind(self) -> bool:
+        """Whether the ranks may wait for each other where nothing measures it."""
+        told = self.matrix.told_share
+        return told is not None and told < LEAST_TOLD
+
+    @cached_property
+    def network_s(self) -> float | None:
+        """Time in collectives that passes on every rank, in nine of ten steps; None: not measured.
+
+        The last rank that comes to them waits so long, too: it is the network's and the reduction's. On
+        machines with too few processors single steps wait for those; most steps do so for a network.
+        """
+        waited = self.matrix.waited_s
+        return None if waited is None else float(np.quantile(waited.min(axis=0), 0.1))
+
+    @property
+    def network_share(self) -> float | None:
+        """`network_s` over such a step of the slowest rank."""
+        if self.network_s is None:
+            return None
+        whole_s = self.network_s + float(np.median(self.matrix.own_s.max(axis=0)))
+        return self.network_s / whole_s if whole_s else 0.0
+
     @property
     def least_steps(self) -> int:
         """With fewer steps, no rank can be called persistently slow."""
@@ -108,11 +146,13 @@ class Stragglers(Answer):
         matrix, known = self.matrix, self.known
         return {
             "sentence": self.sentence,
+            "verdict": self.verdict,
+            "network_s": self.network_s,
+            "network_share": self.network_share,
             "base": matrix.base,
             "within": matrix.peers or None,
             "ranks": self.ranks.to_pylist(),
             "transient": [vars(spell) for spell in self.spells.found] if known else None,
-            "shared": [vars(each) for each in self.shared] if known else None,
             "groups": self._groups_dict(),
             "total_cost_gpu_hours": self.costs.total if known else None,
             "worked_gpu_hours": self.costs.worked if matrix.base == "own" else None,
@@ -182,10 +222,10 @@ class Stragglers(Answer):
         return [*found, *(Unknown(text) for text in (*said, *remarks))]
 
     def sections(self) -> list[Section]:
-        """The slow ranks, what they share, who was slow for a while."""
+        """The slow ranks, and who was slow for a while."""
         if not self.known:
             return [Section("stragglers", "Which ranks are slow?", self.sentence)]
-        return [self._slow_ranks(), *self._shared(), *self._spells()]
+        return [self._slow_ranks(), *self._spells()]
 
     # --- Sentences -------------------------------------------------------------------------------
 
@@ -210,7 +250,18 @@ class Stragglers(Answer):
             )
         if self.groups is not None:
             said.append(self._two_groups(self.groups, bool(alone)))
-        return " ".join(said) or self._nobody()
+        if not said:
+            said = [self._nobody()]
+        if (self.network_share or 0.0) >= SLOW_NETWORK:
+            said.insert(self.verdict != "slow_network", self._network())
+        return " ".join(said)
+
+    def _network(self) -> str:
+        share = percent(self.network_share or 0.0)
+        return (
+            f"The network takes {short(self.network_s or 0.0)} or more ({share}) of nine steps in ten: so "
+            "long collectives last after the last rank has come."
+        )
 
     @property
     def _compared(self) -> str:
@@ -243,14 +294,13 @@ class Stragglers(Answer):
         return text
 
     def _common(self, slow: list[dict[str, Any]]) -> str:
-        """What most of the slow ranks share."""
-        carriers = dict(zip(self.matrix.ranks.tolist(), self.matrix.labels, strict=True))
-        for each in self.shared:
-            count = sum(carriers[row["rank"]].get(each.label) == each.value for row in slow)
-            if count == len(slow):
-                return f", all with {each.name}"
-            if count > len(slow) / 2:
-                return f", {count:,} of {len(slow):,} with {each.name}"
+        """The first label with a value that all of the slow ranks have, and no other rank."""
+        of_rank = dict(zip(self.matrix.ranks.tolist(), self.matrix.labels, strict=True))
+        for label, value in of_rank[slow[0]["rank"]].items():
+            carriers = {rank for rank, own in of_rank.items() if own.get(label) == value}
+            if carriers == {row["rank"] for row in slow}:
+                named_after = value.lower().startswith(label.lower())
+                return f", the ranks with {value if named_after else f'{label} {value}'}"
         return ""
 
     def _one(self, row: dict[str, Any]) -> str:
@@ -285,6 +335,10 @@ class Stragglers(Answer):
         blind = self.matrix.base == "data_wait"
         first = "Who computes slowly cannot be told from these steps; w" if blind else "W"
         data = f"{first}aiting for data, no rank" if blind else "No rank"
+        if self._blind:
+            said = percent(self.matrix.told_share or 0.0)
+            data = f"Who is slow cannot be told: the program measured waiting for {said} of a step, and "
+            data += "may wait elsewhere, too; by that, no rank"
         steps = counted(self.matrix.steps.size, "step")
         text = (
             f"{data} is persistently slow in {steps} of {counted(self.matrix.ranks.size, 'rank')}"
@@ -429,35 +483,6 @@ class Stragglers(Answer):
                 "spells",
                 "Which ranks were slow for a while?",
                 f"{count}, the costliest: {worst}.",
-                tables=[Table(pa.Table.from_pylist(rows), columns, caption=caption)],
-                how=how,
-            )
-        ]
-
-    def _shared(self) -> list[Section]:
-        if not self.shared:
-            return []
-        columns = {
-            "label": ColumnFormat("Label"),
-            "value": ColumnFormat("Value"),
-            "slow": ColumnFormat("Slow ranks"),
-            "ranks": ColumnFormat("Ranks"),
-            "p_value": ColumnFormat("p-value", digits=5),
-            "q_value": ColumnFormat("q-value", digits=5, detail=True),
-        }
-        rows = [vars(each) for each in self.shared[:MOST_ROWS]]
-        caption = "One row per label that slow ranks carry more often than chance gives."
-        how = How(
-            "p = P(X >= slow ranks with the label), X hypergeometric (Fisher, one-sided)",
-            {"false discovery rate": "5 %"},
-            "Benjamini and Hochberg 1995",
-            "Tested are the ranks that are persistently slow, alone or as a group.",
-        )
-        return [
-            Section(
-                "shared",
-                "What do the slow ranks share?",
-                " ".join(each.sentence for each in self.shared[:MOST_NAMED]),
                 tables=[Table(pa.Table.from_pylist(rows), columns, caption=caption)],
                 how=how,
             )
