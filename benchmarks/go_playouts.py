@@ -49,9 +49,7 @@ def playout_speed(size: int, games: int, knowledge: bool) -> tuple[float, float]
 
 
 @kernel(nogil=True, error_model="numpy")
-def superko_games(
-    root: Any, history: Any, scratch: Any, zobrist: Any, state: Any, games: int
-) -> int:
+def superko_games(root: Any, history: Any, state: Any, games: int) -> int:
     """Games of random legal moves under positional superko that fill no eye of one point; the moves."""
     moves = 0
     for _ in range(games):
@@ -67,12 +65,10 @@ def superko_games(
                     board, point, color, False
                 ):
                     continue
-                before = history.keys[history.count[0] - 1]
-                key = kernels.key_after(board, scratch, zobrist, before, point, color)
-                if not kernels.repeats(board, history, scratch, key, point, color):
+                if not kernels.repeats(board, history, point, color):
                     move = point
                     break
-            kernels.advance(board, history, scratch, zobrist, move, color, False)
+            kernels.advance(board, history, move, color)
             moves += 1
         while history.count[0] > start:
             kernels.forget(history)
@@ -84,9 +80,8 @@ def superko_speed(games: int) -> float:
     game = Game(9)
     game.reserve(400)
     state = np.array([88172645463325252], np.uint64)
-    scratch = np.empty_like(game.board)
     begin = time.process_time()
-    moves = superko_games(game.board, game.history, scratch, game.zobrist, state, games)
+    moves = superko_games(game.board, game.history, state, games)
     return moves / (time.process_time() - begin)
 
 

@@ -164,7 +164,7 @@ def _search() -> Callable[..., int]:
 
 def test_superko_compares_positions_not_keys() -> None:
     game = Game(5, 5)
-    game.zobrist[:] = 0  # all positions have one key
+    game.history.zobrist[:] = 0  # all positions have one key
     game.play("C3")
     assert len(game.legal()) == 24
 
@@ -185,7 +185,7 @@ def test_superko_over_longer_histories_than_there_is_room_for_at_first(
         key = (
             np.bitwise_xor.reduce(
                 [
-                    game.zobrist[c - 1, cell(game, (i, j))]
+                    game.history.zobrist[c - 1, cell(game, (i, j))]
                     for i, row in enumerate(plain.grid)
                     for j, c in enumerate(row)
                     if c

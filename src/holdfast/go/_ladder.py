@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +13,7 @@ from holdfast.go._kernels import (
     INFO,
     NEXT,
     PASS,
+    UNCOUNTED,
     WHITE,
     WIDTH,
     Board,
@@ -27,10 +26,9 @@ from holdfast.go._kernels import (
 from holdfast.kernels import kernel
 
 ESCAPES, CAPTURED, UNKNOWN = range(3)
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def liberties(board: Board, head: int, found: NDArray[np.int64]) -> int:
     """Number of different liberties of a chain, 3 for more; `found` [3] has them."""
     width = board[INFO, WIDTH]
@@ -51,7 +49,7 @@ def liberties(board: Board, head: int, found: NDArray[np.int64]) -> int:
     return count
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def answers(board: Board, head: int, found: NDArray[np.int64]) -> int:
     """Moves that can save a chain in atari: captures of chains around it, and the way out last."""
     width = board[INFO, WIDTH]

@@ -30,8 +30,18 @@ from holdfast.go._kernels import (
     copy,
     forget,
 )
-from holdfast.go._playouts import eye
-from holdfast.go._search import CHILDREN, FIRST, MOVE, VISITS, WINS, Position, Tree, add_child
+from holdfast.go._playouts import count, eye, playout
+from holdfast.go._search import (
+    CHILDREN,
+    FIRST,
+    MOVE,
+    VISITS,
+    WINS,
+    Position,
+    Tree,
+    add_child,
+    worth,
+)
 from holdfast.kernels import kernel
 
 # Columns of Tree.values behind visits and wins.
@@ -51,7 +61,8 @@ class Batch(NamedTuple):
     legal: NDArray[np.bool_]
     """[batch, points + 1] Moves that fill no own eye, the pass last; all False where the game is over."""
     values: NDArray[np.float32]
-    """[batch] Probability that the side to move wins; filled where the game is over."""
+    """[batch] Probability that the side to move wins; filled where the game is over, else the share of the
+    playouts that it won."""
     paths: NDArray[np.int64]
     """[batch, depth] Nodes from the root to the leaf, then -1."""
 
@@ -95,9 +106,18 @@ def describe(planes: NDArray[np.float32], history: History, board: Board) -> Non
 
 
 @kernel(nogil=True, error_model="numpy")
-def select(tree: Tree, position: Position, batch: Batch, size: int, c: float, loss: float) -> None:
+def select(
+    tree: Tree,
+    position: Position,
+    batch: Batch,
+    size: int,
+    c: float,
+    loss: float,
+    playouts: int,
+    state: NDArray[np.uint64],
+) -> None:
     """Walk to leaves, which are described for an evaluator; nodes on the way are in flight."""
-    board, scratch, history = position.boards[0], position.boards[1], position.history
+    board, history, scratch = position.board, position.history, position.history.scratch
     cols, width = position.root[INFO, COLS], position.root[INFO, WIDTH]
     for number in range(size):
         # 1. Down to a node without children.
@@ -111,40 +131,26 @@ def select(tree: Tree, position: Position, batch: Batch, size: int, c: float, lo
             depth += 1
             path[depth] = node
             tree.values[node, IN_FLIGHT] += loss
-            move = np.int64(tree.links[node, MOVE])
-            advance(
-                board,
-                history,
-                scratch,
-                position.zobrist,
-                move,
-                board[INFO, TURN],
-                position.situational,
-            )
+            advance(board, history, np.int64(tree.links[node, MOVE]), board[INFO, TURN])
         # 2. What an evaluator sees; a game that is over has its value.
         color = board[INFO, TURN]
         batch.legal[number] = False
         if board[INFO, PASSES] >= 2:
-            score = area(board, position.owner) - position.komi
-            mine = score if color == BLACK else -score
-            batch.values[number] = 1.0 if mine > 0 else 0.5 if mine == 0 else 0.0
+            black = worth(board, position, area(board, position.owner))
         else:
-            found = allowed(
-                board,
-                history,
-                scratch,
-                position.zobrist,
-                position.points,
-                color,
-                position.superko,
-                position.suicide,
-            )
+            found = allowed(board, history, position.points, color)
             for place in range(found):
                 point = position.points[place]
                 if not eye(board, point, color):
                     batch.legal[number, (point // width - 1) * cols + point % width - 1] = True
             batch.legal[number, -1] = True
+            black = 0.0
+            for _ in range(playouts):
+                copy(scratch, board)
+                playout(scratch, position.patterns, state, position.first, True)
+                black += worth(board, position, count(scratch)) / playouts
         describe(batch.planes[number], history, board)
+        batch.values[number] = black if color == BLACK else 1.0 - black
         for _ in range(depth):
             forget(history)
 

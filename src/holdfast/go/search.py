@@ -66,20 +66,22 @@ def make_position(game: Game, by_points: bool = False) -> Position:
         root[kernels.INFO, kernels.PASSES] = 0
     return Position(
         root=root,
-        boards=np.empty((2, *game.board.shape), np.int64),
+        board=np.empty_like(game.board),
         history=game.history,
-        zobrist=game.zobrist,
         patterns=pattern_table(),
         points=np.zeros(cells, np.int64),
         first=np.zeros(cells, np.int64),
         owner=np.zeros(cells, np.int8),
         path=np.zeros(DEPTH, np.int64),
-        superko=game.superko,
-        situational=game.situational,
-        suicide=game.suicide,
         komi=0.0 if by_points else float(game.komi),
         by_points=by_points,
     )
+
+
+def random_state(seed: int) -> NDArray[np.uint64]:
+    """[1] Any state but 0 of the random numbers of playouts: the golden ratio spreads small seeds."""
+    mixed = (seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
+    return np.array([mixed or 1], np.uint64)
 
 
 def children(tree: Tree, node: int) -> NDArray[np.int64]:
@@ -164,9 +166,7 @@ class PlayoutSearch:
     def __init__(self, seed: int = 1, nodes: int = NODES, by_points: bool = False) -> None:
         self.by_points = by_points
         self._tree = TreeOfGame(columns=6, nodes=nodes)
-        # Any state but 0: the golden ratio spreads small seeds.
-        mixed = (seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
-        self._state = np.array([mixed or 1], np.uint64)
+        self._state = random_state(seed)
 
     def choose(self, game: Game, visits: int | None = None, seconds: float | None = None) -> Choice:
         """Search a position for the side to move.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from holdfast.files import write_whole
 from holdfast.go._kernels import BLACK, WHITE
 from holdfast.go._puct import PLANES, describe
-from holdfast.go.puct import Evaluator, Floats, PuctSearch
+from holdfast.go.puct import LEAF_PLAYOUTS, Evaluator, Floats, PuctSearch
 from holdfast.go.rules import Game
 from holdfast.go.search import Choice, PlayoutSearch
 
@@ -44,7 +44,8 @@ class SelfPlay:
     quick_visits: int = 20
     """Simulations of a quick search."""
     playout_visits: int = 400
-    """Simulations per move of the games that playout search plays."""
+    """Simulations of a full search of the games that playout search plays; its quick searches have as
+    large a share of them as a network's."""
     full_share: float = 0.25
     """Share of full searches."""
     opening_moves: int = 10
@@ -53,6 +54,8 @@ class SelfPlay:
     c: float = 1.1
     batch: int = 4
     """Leaves of a game per batch of the network."""
+    leaf_playouts: int = LEAF_PLAYOUTS
+    """Playouts from each leaf, whose result is half of its value; 0: the network's value alone."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +136,21 @@ def _play(part: Part, number: int) -> Running:
     settings, seed = part.settings, part.seed + number
     random = np.random.default_rng(seed)
     game = part.start.copy()
-    puct = PuctSearch(_unused, settings.batch, settings.c, seed=seed, nodes=NODES)
+    puct = PuctSearch(
+        _unused,
+        settings.batch,
+        settings.c,
+        playouts=settings.leaf_playouts,
+        seed=seed,
+        nodes=NODES,
+    )
     playouts = PlayoutSearch(seed, nodes=NODES)
     samples = list[Sample]()
     while not game.over and len(game.moves) < 3 * game.rows * game.cols:
         full = random.random() < settings.full_share
         visits = settings.visits if full else settings.quick_visits
         if part.net is None:
-            choice, full = playouts.choose(game, settings.playout_visits), True
+            choice = playouts.choose(game, visits * settings.playout_visits // settings.visits)
         else:
             puct.noise = settings.noise if full else 0.0
             choice = yield from puct.steps(game, visits)

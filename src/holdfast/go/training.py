@@ -37,6 +37,7 @@ class Steps:
 
     batch: int = 128
     learning_rate: float = 1e-3
+    """At the start of an iteration; it falls to 0 until its end, so that what is published is settled."""
     uses: float = 8.0
     """How often a sample is used, on average."""
     window: int = 20
@@ -168,7 +169,10 @@ def _steps(
     random = np.random.default_rng([settings.seed, number])
     rows, cols = data["owners"].shape[1:]
     losses = []
-    for _ in range(max(1, round(steps.uses * fresh / steps.batch))):
+    length = max(1, round(steps.uses * fresh / steps.batch))
+    for step in range(length):
+        for group in optimizer.param_groups:
+            group["lr"] = steps.learning_rate * (1.0 - step / length)
         # A batch is seen in one of the symmetries.
         drawn = random.integers(len(data["score"]), size=steps.batch)
         turn = int(random.integers(8 if rows == cols else 4))
