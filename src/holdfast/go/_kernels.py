@@ -161,10 +161,8 @@ def _merge(board: Board, one: int, other: int) -> None:
     """Make two chains one; the smaller takes the head of the larger."""
     if board[SIZE, one] < board[SIZE, other]:
         one, other = other, one
-    board[SIZE, one] += board[SIZE, other]
-    board[LIBERTIES, one] += board[LIBERTIES, other]
-    board[LIBERTY_SUM, one] += board[LIBERTY_SUM, other]
-    board[LIBERTY_SQUARES, one] += board[LIBERTY_SQUARES, other]
+    for plane in range(SIZE, LIBERTY_SQUARES + 1):
+        board[plane, one] += board[plane, other]
     stone = other
     while True:
         board[CHAIN, stone] = one
@@ -200,9 +198,8 @@ def play(board: Board, point: int, color: int) -> None:
     board[CHAIN, point] = point
     board[NEXT, point] = point
     board[SIZE, point] = 1
-    board[LIBERTIES, point] = 0
-    board[LIBERTY_SUM, point] = 0
-    board[LIBERTY_SQUARES, point] = 0
+    for plane in range(LIBERTIES, LIBERTY_SQUARES + 1):
+        board[plane, point] = 0
     change = (1 << (4 * (color - BLACK))) - _NEAR_EMPTY
     for side in range(4):
         near = point + neighbor(width, side)

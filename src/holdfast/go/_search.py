@@ -242,26 +242,19 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
             forget(history)
 
 
-@kernel(**UNCOUNTED)
+@kernel(nogil=True, error_model="numpy")
 def reroot(tree: Tree, node: int, target: Tree) -> None:
     """Copy the tree below a node into an empty tree, as far as it has room."""
-    target.used[0] = 1
     # The nodes of the target are a queue; until a node's turn comes, FIRST is where its children were.
-    for column in range(3):
-        target.links[0, column] = tree.links[node, column]
-    for column in range(tree.values.shape[1]):
-        target.values[0, column] = tree.values[node, column]
-    place = 0
-    while place < target.used[0]:
+    target.links[0, :], target.values[0, :] = tree.links[node], tree.values[node]
+    place, end = 0, 1
+    while place < end:
         first, children = target.links[place, FIRST], target.links[place, CHILDREN]
-        start = target.used[0]
         target.links[place, FIRST], target.links[place, CHILDREN] = 0, 0
-        if first != 0 and start + children <= target.links.shape[0]:
-            target.links[place, FIRST], target.links[place, CHILDREN] = start, children
-            for child in range(children):
-                for column in range(3):
-                    target.links[start + child, column] = tree.links[first + child, column]
-                for column in range(tree.values.shape[1]):
-                    target.values[start + child, column] = tree.values[first + child, column]
-            target.used[0] = start + children
+        if first != 0 and end + children <= target.links.shape[0]:
+            target.links[place, FIRST], target.links[place, CHILDREN] = end, children
+            target.links[end : end + children] = tree.links[first : first + children]
+            target.values[end : end + children] = tree.values[first : first + children]
+            end += children
         place += 1
+    target.used[0] = end

@@ -47,8 +47,11 @@ def ratings(points: npt.ArrayLike) -> tuple[list[float], list[float]] | None:
         None where the games do not determine them: some group of players won, or lost, every game
         against all others.
     """
+    from scipy.sparse.csgraph import connected_components
+
     won = np.asarray(points, float)
-    if not _connected(won):
+    # Wins lead from every player to every other.
+    if connected_components(won, connection="strong")[0] > 1:
         return None
     games = won + won.T
     strength = np.ones(len(won))
@@ -67,14 +70,6 @@ def ratings(points: npt.ArrayLike) -> tuple[list[float], list[float]] | None:
     np.fill_diagonal(information, -information.sum(1))
     variance = np.diag(np.linalg.pinv(information))
     return list(_SCALE * np.log(strength)), list(_SCALE * NORMAL_95 * np.sqrt(variance))
-
-
-def _connected(won: npt.NDArray[np.float64]) -> bool:
-    """Whether wins lead from every player to every other."""
-    reach = (won > 0) | np.eye(len(won), dtype=bool)
-    for middle in range(len(won)):
-        reach |= reach[:, middle, None] & reach[None, middle, :]
-    return bool(reach.all())
 
 
 def interval_text(interval: Sequence[float | None]) -> str:

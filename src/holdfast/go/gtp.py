@@ -290,38 +290,35 @@ def _handicap_points(game: Game, count: int) -> list[str]:
     if min(game.rows, game.cols) < 7:
         return []
     line = 3 if min(game.rows, game.cols) < 13 else 4
-    left, right = LETTERS[line - 1], LETTERS[game.cols - line]
-    low, high = line, game.rows + 1 - line
-    points = [f"{left}{low}", f"{right}{high}", f"{left}{high}", f"{right}{low}"]
-    middle, center = LETTERS[game.cols // 2], game.rows // 2 + 1
-    sides = [f"{left}{center}", f"{right}{center}", f"{middle}{low}", f"{middle}{high}"]
-    odd = game.rows % 2 and game.cols % 2 and min(game.rows, game.cols) > 7
-    if not odd or count <= 4:
-        return points[:count]
-    if count in (5, 7, 9):
-        return [*points, *sides[: count - 5], f"{middle}{center}"]
-    return [*points, *sides][:count]
+    cols = LETTERS[line - 1], LETTERS[game.cols // 2], LETTERS[game.cols - line]
+    rows = line, game.rows // 2 + 1, game.rows + 1 - line
+    # Lower left, upper right, upper left, lower right; left, right, lower and upper side.
+    order = ("00", "22", "02", "20", "01", "21", "10", "12")
+    if not (game.rows % 2 and game.cols % 2 and min(game.rows, game.cols) > 7):
+        order = order[:4]
+    elif count in (5, 7, 9):
+        order = (*order[: count - 1], "11")
+    return [f"{cols[int(col)]}{rows[int(row)]}" for col, row in order[:count]]
 
 
 def serve(engine: Engine, source: TextIO, target: TextIO) -> None:
-    """Answer lines until `quit` or their end.
-
-    What anything else prints meanwhile goes to stderr: a line that is not GTP ends a controller.
-    """
-    with contextlib.redirect_stdout(sys.stderr):
-        engine.search.choose(engine.game, visits=1)  # kernels are compiled before a clock runs
-        settle(Game(2, 2), visits=1)
-        for line in source:
-            if response := engine.answer(line):
-                target.write(response)
-                target.flush()
-            if not engine.running:
-                return
+    """Answer lines until `quit` or their end."""
+    engine.search.choose(engine.game, visits=1)  # kernels are compiled before a clock runs
+    settle(Game(2, 2), visits=1)
+    for line in source:
+        if response := engine.answer(line):
+            target.write(response)
+            target.flush()
+        if not engine.running:
+            return
 
 
 @contextlib.contextmanager
 def protocol_stream() -> Iterator[TextIO]:
-    """Standard output for GTP alone; what C libraries print there goes to standard error."""
+    """Standard output for GTP alone; what anything else prints goes to standard error.
+
+    A line that is not GTP ends a controller.
+    """
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

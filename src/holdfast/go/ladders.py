@@ -148,7 +148,9 @@ def ladder_of(game: Game, cell: int, positions: int = POSITIONS) -> Ladder:
         boards[0] = board
         # Whoever moves first may take a ko that only the other side may not retake.
         boards[0, kernels.INFO, kernels.TURN] = color if defends else 3 - color
-        verdicts[defends] = int(read(boards, moves, line, cell, not defends, positions))
+        verdicts[defends] = int(
+            read(boards, moves, line, np.array([positions]), cell, not defends, 0)
+        )
     caught = line[: int(np.argmax(line < 0))] if verdicts[0] == 1 else line[:0]
     return Ladder(
         game.vertex(cell),

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.go import _puct
+from holdfast.go._kernels import PASS
 from holdfast.go._puct import COLUMNS, PLANES, PRIOR, Batch
 from holdfast.go._search import FIRST, VISITS, WINS
-from holdfast.go.rules import Game
+from holdfast.go.rules import Game, on_board
 from holdfast.go.search import (
     DEPTH,
     NODES,
@@ -108,10 +109,9 @@ class PuctSearch:
         """
         begin, longest = time.monotonic(), 0.0
         tree, position = self.tree.follow(game), make_position(game)
-        points = game.rows * game.cols
         batch = Batch(
             planes=np.empty((self.batch, PLANES, game.rows, game.cols), np.float32),
-            legal=np.empty((self.batch, points + 1), np.bool_),
+            legal=np.empty((self.batch, game.board.shape[1]), np.bool_),
             values=np.zeros(self.batch, np.float32),
             paths=np.empty((self.batch, DEPTH), np.int64),
         )
@@ -130,7 +130,7 @@ class PuctSearch:
             symmetry = int(self._random.integers(choices))
             shown = np.ascontiguousarray(oriented(batch.planes[:size], symmetry))
             policy = self._checked(batch, shown, symmetry, (yield shown))
-            _puct.expand(tree, batch, policy, size, game.cols, self.virtual_loss)
+            _puct.expand(tree, batch, policy, size, self.virtual_loss)
             left -= size
             longest = max(longest, time.monotonic() - last)
             if seconds is not None and time.monotonic() + longest - begin >= seconds:
@@ -149,19 +149,22 @@ class PuctSearch:
     def _checked(
         self, batch: Batch, shown: Floats, symmetry: int, found: tuple[Floats, Floats]
     ) -> Floats:
-        """The policy [size, points + 1]; writes the values of games that are not over."""
+        """The policy [batch, cells]; writes the values of games that are not over."""
         size, _, rows, cols = shown.shape
         policy, values = (np.asarray(part, np.float32) for part in found)
         if policy.shape != (size, rows * cols + 1) or values.shape != (size,):
             raise ValueError(f"evaluator: shapes {policy.shape} and {values.shape}")
         if not (np.isfinite(policy).all() and np.isfinite(values).all() and (policy >= 0).all()):
             raise ValueError("evaluator: values that are not finite, or a negative policy")
-        running = batch.legal[:size, -1]
+        running = batch.legal[:size, PASS]
         weight = 0.5 if self.playouts else 1.0
         own = batch.values[:size]
         own[running] += weight * (np.clip(values[running], 0.0, 1.0) - own[running])
-        back = restored(policy[:, :-1].reshape(-1, rows, cols), symmetry).reshape(size, -1)
-        return np.concatenate([back, policy[:, -1:]], axis=1)
+        back = restored(policy[:, :-1].reshape(-1, rows, cols), symmetry)
+        of_cells = np.zeros(batch.legal.shape, np.float32)
+        of_cells[:size, on_board(rows, cols)] = back.reshape(size, -1)
+        of_cells[:size, PASS] = policy[:, -1]
+        return of_cells
 
 
 def make_search(net: str | None, seed: int, nodes: int = NODES) -> PlayoutSearch | PuctSearch:

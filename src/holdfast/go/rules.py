@@ -145,8 +145,7 @@ class Game:
         return self._grid(self.board[kernels.COLOR]).astype(np.int8)
 
     def _grid(self, cells: NDArray[np.generic]) -> NDArray[np.generic]:
-        width = self.cols + 1
-        return cells[width : width * (self.rows + 1)].reshape(self.rows, width)[:, 1:]
+        return cells[on_board(self.rows, self.cols)].reshape(self.rows, self.cols)
 
     def cell(self, vertex: str) -> int:
         """The cell of a vertex such as ``D4`` or ``pass``.
@@ -273,6 +272,11 @@ class Game:
         rows = ["".join(f" {'.XO'[color]}" for color in row) for row in self.colors]
         lines = [f"{self.rows - n:2}{row}" for n, row in enumerate(rows)]
         return "\n".join([*lines, "   " + " ".join(LETTERS[: self.cols])])
+
+
+def on_board(rows: int, cols: int) -> NDArray[np.int64]:
+    """[points] The cells that are not border, row by row."""
+    return (np.arange(1, rows + 1)[:, None] * (cols + 1) + np.arange(1, cols + 1)).ravel()
 
 
 def _history(positions: int, cells: int) -> kernels.History:

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.files import write_whole
-from holdfast.go._kernels import BLACK, WHITE
+from holdfast.go._kernels import BLACK, PASS, WHITE
 from holdfast.go._puct import PLANES, describe
 from holdfast.go.puct import LEAF_PLAYOUTS, Evaluator, Floats, PuctSearch
-from holdfast.go.rules import Game
-from holdfast.go.search import Choice, PlayoutSearch
+from holdfast.go.rules import Game, on_board
+from holdfast.go.search import PlayoutSearch
 
 Sample = dict[str, Any]
 """Sample of a position by name; a file has one of each, over its positions."""
@@ -148,21 +148,22 @@ def _play(part: Part, number: int) -> Running:
     samples = list[Sample]()
     while not game.over and len(game.moves) < 3 * game.rows * game.cols:
         full = random.random() < settings.full_share
-        visits = settings.visits if full else settings.quick_visits
+        limit = settings.visits if full else settings.quick_visits
         if part.net is None:
-            choice = playouts.choose(game, visits * settings.playout_visits // settings.visits)
+            choice = playouts.choose(game, limit * settings.playout_visits // settings.visits)
         else:
             puct.noise = settings.noise if full else 0.0
-            choice = yield from puct.steps(game, visits)
-        policy = _visits(game, choice)
+            choice = yield from puct.steps(game, limit)
+        visits = np.zeros(game.board.shape[1])
+        for row in choice.candidates:
+            visits[row.cell] = row.visits
+        visits /= visits.sum()
         if full:
-            samples.append(_sample(game, policy))
-        cell = choice.cell
+            samples.append(_sample(game, visits))
         if len(game.moves) < settings.opening_moves:
-            place = int(random.choice(len(policy), p=policy))
-            row, col = divmod(place, game.cols)
-            cell = 0 if row == game.rows else (row + 1) * (game.cols + 1) + col + 1
-        game.play(cell)
+            game.play(int(random.choice(len(visits), p=visits)))
+        else:
+            game.play(choice.cell)
     # The end of the game is what its positions were worth, each for its side to move.
     owners, score = game.owners(), game.score()
     lead = (owners == BLACK).astype(np.int8) - (owners == WHITE)
@@ -176,21 +177,12 @@ def _unused(_: Floats) -> tuple[Floats, Floats]:
     raise AssertionError("the games of a part are evaluated together")
 
 
-def _visits(game: Game, choice: Choice) -> NDArray[np.float64]:
-    """[points + 1] Share of each move in the visits, the pass last."""
-    visits = np.zeros(game.rows * game.cols + 1)
-    for row in choice.candidates:
-        line, col = divmod(row.cell, game.cols + 1)
-        visits[(line - 1) * game.cols + col - 1 if row.cell else -1] = row.visits
-    shares: NDArray[np.float64] = visits / visits.sum()
-    return shares
-
-
-def _sample(game: Game, policy: NDArray[np.float64]) -> Sample:
+def _sample(game: Game, visits: NDArray[np.float64]) -> Sample:
+    """What is known before the end of the game, with the share of the visits that each cell has."""
     planes = np.empty((PLANES, game.rows, game.cols), np.float32)
     describe(planes, game.history, game.board)
     return {
         "planes": planes.astype(bool),
-        "policy": policy.astype(np.float32),
+        "policy": visits[[*on_board(game.rows, game.cols), PASS]].astype(np.float32),
         "side": np.int8(1 if game.turn == BLACK else -1),
     }
