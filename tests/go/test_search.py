@@ -75,6 +75,17 @@ def test_a_search_goes_on_in_the_tree_of_the_moves_played() -> None:
         assert search.choose(Game(4), 50).visits <= 50
 
 
+def test_a_side_that_moves_out_of_turn_has_no_tree_yet() -> None:
+    for first, second in ((2, None), (1, 1)):
+        search, game = PlayoutSearch(), Game(5)
+        search.choose(game, 400)
+        game.play("C3", first)
+        if second:
+            game.play("B3", second)
+        # It is the same search as that of a new tree, but for its random numbers.
+        assert search.choose(game, 50).visits == 50
+
+
 def test_a_kept_tree_is_the_part_below_the_move() -> None:
     search = PuctSearch(plain_evaluator, symmetries=False)
     game = Game(4)

@@ -35,7 +35,6 @@ from holdfast.go._kernels import (
     WIDTH,
     Board,
     atari,
-    copy,
     legal,
     near_color,
     neighbor,
@@ -249,23 +248,4 @@ def playout(
         if first[point] == 0:
             first[point] = color
         moves += 1
-    return moves
-
-
-@kernel(**UNCOUNTED)
-def playouts(
-    root: Board,
-    scratch: Board,
-    patterns: NDArray[np.bool_],
-    state: State,
-    first: NDArray[np.int64],
-    wise: bool,
-    scores: NDArray[np.int64],
-) -> int:
-    """Play games from a position to their end; writes scores [games], gives the moves played."""
-    moves = 0
-    for game in range(scores.size):
-        copy(scratch, root)
-        moves += playout(scratch, patterns, state, first, wise)
-        scores[game] = count(scratch)
     return moves

@@ -163,16 +163,10 @@ def expand(tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int, los
     """
     for number in range(size):
         path, legal = batch.paths[number], batch.legal[number]
-        depth = 0
-        while depth + 1 < path.size and path[depth + 1] >= 0:
-            depth += 1
+        depth = (path >= 0).sum() - 1
         leaf = path[depth]
         # 1. Children, unless another leaf of the batch was the same node or the tree is full.
-        moves, total = 0, 0.0
-        for move in range(legal.size):
-            if legal[move]:
-                moves += 1
-                total += policy[number, move]
+        moves, total = legal.sum(), (policy[number] * legal).sum()
         if moves > 0 and tree.links[leaf, FIRST] == 0 and tree.used[0] + moves <= len(tree.links):
             for move in range(legal.size):
                 if legal[move]:

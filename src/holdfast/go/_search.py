@@ -226,11 +226,9 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
             node = path[place]
             tree.values[node, VISITS] += 1.0
             tree.values[node, WINS] += black if mover == BLACK else 1.0 - black
-            mover = BLACK + WHITE - mover
+            # Who plays the node's children is who did not play the node.
+            other, mover = mover, BLACK + WHITE - mover
             start = tree.links[node, FIRST]
-            other = (
-                BLACK + WHITE - mover
-            )  # who played the node's children is who did not play the node
             won = black if mover == BLACK else 1.0 - black
             for child in range(start, start + tree.links[node, CHILDREN]):
                 if first[tree.links[child, MOVE]] == mover:

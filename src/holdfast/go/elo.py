@@ -59,9 +59,8 @@ def ratings(points: npt.ArrayLike) -> tuple[list[float], list[float]] | None:
         pairs = games / (strength[:, None] + strength[None, :])
         new = won.sum(1) / pairs.sum(1)
         new /= np.exp(np.log(new).mean())
-        done = np.abs(np.log(new / strength)).max() < 1e-10
-        strength = new
-        if done:
+        strength, before = new, strength
+        if np.abs(np.log(strength / before)).max() < 1e-10:
             break
     # The information of the log strengths is singular along their sum, which is fixed.
     chance = strength[:, None] / (strength[:, None] + strength[None, :])
@@ -70,6 +69,12 @@ def ratings(points: npt.ArrayLike) -> tuple[list[float], list[float]] | None:
     np.fill_diagonal(information, -information.sum(1))
     variance = np.diag(np.linalg.pinv(information))
     return list(_SCALE * np.log(strength)), list(_SCALE * NORMAL_95 * np.sqrt(variance))
+
+
+def elo_text(elo: float | None, interval: Interval) -> str:
+    """Elo with its interval in words."""
+    known = "unknown" if elo is None else f"{elo:+.0f}"
+    return f"{known} (95 % interval {interval_text(interval)})"
 
 
 def interval_text(interval: Sequence[float | None]) -> str:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TextIO
 
 from holdfast import __version__
@@ -21,7 +22,7 @@ from holdfast.go.clock import Clock
 from holdfast.go.puct import make_search
 from holdfast.go.records import read_sgf
 from holdfast.go.referee import settle
-from holdfast.go.rules import COLORS, LETTERS, MOST_ROWS, Game, IllegalMove, result_text
+from holdfast.go.rules import COLORS, LETTERS, MOST_ROWS, Game, result_text
 from holdfast.go.search import Choice
 
 DEFAULT_VISITS = 5000
@@ -45,7 +46,7 @@ class Engine:
     seconds: float | None = None
     """Seconds per move."""
     seed: int = 1
-    net: str | None = None
+    net: str | Path | None = None
     """File of a network; None: playouts."""
     clock: Clock = field(default_factory=Clock)
     running: bool = True
@@ -53,9 +54,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.search = make_search(self.net, self.seed)
-        names = [name for name in dir(self) if name.startswith("do_")]
         self._commands: dict[str, Callable[[list[str]], str]] = {
-            name[3:].replace("kgs_", "kgs-"): getattr(self, name) for name in names
+            name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
 
     def answer(self, line: str) -> str | None:
@@ -66,12 +66,10 @@ class Engine:
             return None
         number = words.pop(0) if words[0].isascii() and words[0].isdecimal() else ""
         try:
-            run = self._commands.get(words[0] if words else "", _unknown)
-            status, text = "=", run(words[1:])
+            name, *rest = words or [""]
+            status, text = "=", self._commands.get(name, _unknown)(rest)
         except Refusal as refusal:
             status, text = "?", str(refusal)
-        except IllegalMove:
-            status, text = "?", "illegal move"
         except InputError as error:
             status, text = "?", error.problem
         return f"{status}{number} {text}".rstrip() + "\n\n"
@@ -112,10 +110,7 @@ class Engine:
 
     def do_boardsize(self, words: list[str]) -> str:
         """A square board, empty."""
-        size = _whole(words, 0)
-        if not 2 <= size <= MOST_ROWS:
-            raise Refusal("unacceptable size")
-        return self._new_game(size, size)
+        return self.do_rectangular_boardsize(words[:1] * 2)
 
     def do_rectangular_boardsize(self, words: list[str]) -> str:
         """A board of columns and rows, empty; an extension that KataGo has, too."""
@@ -149,9 +144,8 @@ class Engine:
 
     def do_set_free_handicap(self, words: list[str]) -> str:
         """Black stones on given points."""
-        if len(words) < 2 or len({word.upper() for word in words}) < len(words):
-            raise Refusal("bad vertex list")
-        if "PASS" in map(str.upper, words):
+        different = {word.upper() for word in words}
+        if len(words) < 2 or len(different) < len(words) or "PASS" in different:
             raise Refusal("bad vertex list")
         self._handicap(words)
         return ""

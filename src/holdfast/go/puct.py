@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,7 +168,9 @@ class PuctSearch:
         return of_cells
 
 
-def make_search(net: str | None, seed: int, nodes: int = NODES) -> PlayoutSearch | PuctSearch:
+def make_search(
+    net: str | Path | None, seed: int, nodes: int = NODES
+) -> PlayoutSearch | PuctSearch:
     """The search of a network's file, or by playouts without one.
 
     Raises:

@@ -232,8 +232,8 @@ class Game:
         if count + more <= len(old.keys):
             return
         new = _history(2 * (count + more), old.cells.shape[1])
+        new.keys[:count], new.cells[:count] = old.keys[:count], old.cells[:count]
         self.history = old._replace(table=new.table, keys=new.keys, cells=new.cells)
-        self.history.keys[:count], self.history.cells[:count] = old.keys[:count], old.cells[:count]
         for number, key in enumerate(old.keys[:count]):
             self.history.table[kernels.find_slot(self.history, key, 0)] = number + 1
 

@@ -160,10 +160,8 @@ def _play(part: Part, number: int) -> Running:
         visits /= visits.sum()
         if full:
             samples.append(_sample(game, visits))
-        if len(game.moves) < settings.opening_moves:
-            game.play(int(random.choice(len(visits), p=visits)))
-        else:
-            game.play(choice.cell)
+        drawn = len(game.moves) < settings.opening_moves
+        game.play(int(random.choice(len(visits), p=visits)) if drawn else choice.cell)
     # The end of the game is what its positions were worth, each for its side to move.
     owners, score = game.owners(), game.score()
     lead = (owners == BLACK).astype(np.int8) - (owners == WHITE)

@@ -121,7 +121,8 @@ def secured(game: Game, color: int) -> int:
     """
     chains, count = label(game.colors == color)
     most = 0
-    for chain in (chains == number + 1 for number in range(count)):
+    for number in range(1, count + 1):
+        chain = chains == number
         regions, _ = label(~chain)
         # 0 is the chain itself.
         safe = set(np.unique(regions)) - {0} - set(np.unique(regions[~binary_dilation(chain)]))
