@@ -13,7 +13,7 @@ from holdfast.go.solver import secured
     ("rows", "cols", "value"),
     [
         (2, 2, 1),  # Tromp and Farneback, Combinatorics of Go (2007), section 6
-        (3, 3, 9),
+        pytest.param(3, 3, 9, marks=pytest.mark.full),
     ],
 )
 def test_published_values(rows: int, cols: int, value: int) -> None:
