@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from plain_go import PlainGame
 
-from holdfast.go import Game, solve
+from holdfast.go import RULES, Game, solve
 from holdfast.go.solver import secured
 
 
@@ -32,7 +32,7 @@ def reaches(game: PlainGame, lead: int) -> bool:
 @pytest.mark.parametrize("rules", ["tromp-taylor", "chinese", "aga", "new-zealand"])
 def test_brute_force(moves: str, rules: str) -> None:
     game = Game(2, 2, rules, komi=0.5)
-    plain = PlainGame(2, 2, game.rules.ko, game.rules.suicide)
+    plain = PlainGame(2, 2, RULES[rules].ko, RULES[rules].suicide)
     for vertex in moves.split():
         game.play(vertex)
         plain = plain.play((2 - int(vertex[1]), "AB".index(vertex[0])))
