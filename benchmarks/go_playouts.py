@@ -24,7 +24,7 @@ import numpy as np
 
 from holdfast.go import Game
 from holdfast.go import _kernels as kernels
-from holdfast.go._playouts import playouts, random_below
+from holdfast.go._playouts import count, playout, random_below
 from holdfast.go.patterns import pattern_table
 from holdfast.kernels import kernel
 from measuring import CommandFailed, compared, limited, machine, run
@@ -36,22 +36,30 @@ TARGETS = {9: 60_000, 19: 10_000}
 PEERS = {"open_spiel": "OpenSpiel", "pgx": "pgx"}
 
 
+@kernel(nogil=True, error_model="numpy")
+def playouts(root: Any, patterns: Any, state: Any, wise: bool, games: int) -> int:
+    """Games to their end, which are counted; the moves."""
+    board, first = root.copy(), np.zeros(root.shape[1], np.int64)
+    moves, total = 0, 0
+    for _ in range(games):
+        kernels.copy(board, root)
+        moves += playout(board, patterns, state, first, wise)
+        total += count(board)
+    assert abs(total) <= games * root.shape[1]
+    return moves
+
+
 def playout_speed(size: int, games: int, knowledge: bool) -> tuple[float, float]:
     """CPU seconds of a game from the empty board, and its number of moves."""
     game = Game(size)
-    scratch = np.empty_like(game.board)
     state = np.array([88172645463325252], np.uint64)
-    first = np.zeros(game.board.shape[1], np.int64)
-    scores = np.empty(games, np.int64)
     begin = time.process_time()
-    moves = playouts(game.board, scratch, pattern_table(), state, first, knowledge, scores)
+    moves = playouts(game.board, pattern_table(), state, knowledge, games)
     return (time.process_time() - begin) / games, moves / games
 
 
 @kernel(nogil=True, error_model="numpy")
-def superko_games(
-    root: Any, history: Any, scratch: Any, zobrist: Any, state: Any, games: int
-) -> int:
+def superko_games(root: Any, history: Any, state: Any, games: int) -> int:
     """Games of random legal moves under positional superko that fill no eye of one point; the moves."""
     moves = 0
     for _ in range(games):
@@ -67,12 +75,10 @@ def superko_games(
                     board, point, color, False
                 ):
                     continue
-                before = history.keys[history.count[0] - 1]
-                key = kernels.key_after(board, scratch, zobrist, before, point, color)
-                if not kernels.repeats(board, history, scratch, key, point, color):
+                if not kernels.repeats(board, history, point, color):
                     move = point
                     break
-            kernels.advance(board, history, scratch, zobrist, move, color, False)
+            kernels.advance(board, history, move, color)
             moves += 1
         while history.count[0] > start:
             kernels.forget(history)
@@ -84,9 +90,8 @@ def superko_speed(games: int) -> float:
     game = Game(9)
     game.reserve(400)
     state = np.array([88172645463325252], np.uint64)
-    scratch = np.empty_like(game.board)
     begin = time.process_time()
-    moves = superko_games(game.board, game.history, scratch, game.zobrist, state, games)
+    moves = superko_games(game.board, game.history, state, games)
     return moves / (time.process_time() - begin)
 
 

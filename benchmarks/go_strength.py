@@ -2,8 +2,9 @@
 
     python benchmarks/go_strength.py [--part playouts|net] [--turn N]
 
-Playout search has 3 s a move on 9x9 against level 10; the network of examples/go has 200 simulations a move
-on 7x7 against level 1. The turns are kept in `benchmarks/results/go_strength.json`.
+Playout search has 3 s a move on 9x9 against level 10; the network of examples/go has 200 simulations a
+move, each with eight playouts, on 7x7 against level 1. The turns are kept in
+`benchmarks/results/go_strength.json`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "target": 0.5,
     },
     "net": {
-        "what": "network, 200 simulations a move, against GNU Go level 1 on 7x7",
+        "what": "network with playouts, 200 simulations a move, against GNU Go level 1 on 7x7",
         "ours": f"{HERE.parent}/examples/go/net-7x7.safetensors:200",
         "level": 1,
         "size": (7, 7),

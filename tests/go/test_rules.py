@@ -12,7 +12,7 @@ from plain_go import PlainGame
 from holdfast.errors import InputError
 from holdfast.go import RULES, Game, IllegalMove, Rules, perft
 from holdfast.go import _kernels as kernels
-from holdfast.go._playouts import playouts
+from holdfast.go._playouts import count, playout
 from holdfast.go.patterns import pattern_table
 
 SIZES = [(1, 5), (2, 2), (2, 7), (3, 3), (4, 3), (5, 5), (6, 4)]
@@ -164,7 +164,7 @@ def _search() -> Callable[..., int]:
 
 def test_superko_compares_positions_not_keys() -> None:
     game = Game(5, 5)
-    game.zobrist[:] = 0  # all positions have one key
+    game.history.zobrist[:] = 0  # all positions have one key
     game.play("C3")
     assert len(game.legal()) == 24
 
@@ -185,7 +185,7 @@ def test_superko_over_longer_histories_than_there_is_room_for_at_first(
         key = (
             np.bitwise_xor.reduce(
                 [
-                    game.zobrist[c - 1, cell(game, (i, j))]
+                    game.history.zobrist[c - 1, cell(game, (i, j))]
                     for i, row in enumerate(plain.grid)
                     for j, c in enumerate(row)
                     if c
@@ -255,10 +255,13 @@ def test_sizes_that_are_none(rows: int, cols: int) -> None:
 
 def test_playouts_end_and_are_fair() -> None:
     game, scores = Game(5, 5), np.zeros(2000, np.int64)
-    scratch, state = np.empty_like(game.board), np.array([7], np.uint64)
-    first = np.zeros(game.board.shape[1], np.int64)
+    state, first = np.array([7], np.uint64), np.zeros(game.board.shape[1], np.int64)
     for wise in (False, True):
-        moves = playouts(game.board, scratch, pattern_table(), state, first, wise, scores)
+        moves = 0
+        for number in range(len(scores)):
+            board = game.board.copy()
+            moves += playout(board, pattern_table(), state, first, wise)
+            scores[number] = count(board)
         assert len(scores) * 20 < moves < len(scores) * 75
         assert (abs(scores) <= 25).all()
         # Black moves first; the standard error of the mean is 0.3.

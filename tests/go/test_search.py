@@ -75,6 +75,17 @@ def test_a_search_goes_on_in_the_tree_of_the_moves_played() -> None:
         assert search.choose(Game(4), 50).visits <= 50
 
 
+def test_a_side_that_moves_out_of_turn_has_no_tree_yet() -> None:
+    for first, second in ((2, None), (1, 1)):
+        search, game = PlayoutSearch(), Game(5)
+        search.choose(game, 400)
+        game.play("C3", first)
+        if second:
+            game.play("B3", second)
+        # It is the same search as that of a new tree, but for its random numbers.
+        assert search.choose(game, 50).visits == 50
+
+
 def test_a_kept_tree_is_the_part_below_the_move() -> None:
     search = PuctSearch(plain_evaluator, symmetries=False)
     game = Game(4)
@@ -94,6 +105,25 @@ def test_a_kept_tree_is_the_part_below_the_move() -> None:
     expected = below(before, int(node))
     game.play(int(before.links[node, MOVE]))
     assert below(search.tree.follow(game), 0) == expected
+
+
+def test_playouts_are_half_of_the_value_of_a_leaf() -> None:
+    # The evaluator is sure that the side to move wins; black owns all of the board, and playouts know it.
+    def sure(planes: Floats) -> tuple[Floats, Floats]:
+        policy = np.ones((len(planes), planes[0, 0].size + 1), np.float32)
+        return policy, np.ones(len(planes), np.float32)
+
+    for black in (True, False):
+        game = Game(5, komi=0.5)
+        for vertex in ("B1", "B2", "B3", "B4", "B5", "D1", "D2", "D3", "D4", "D5"):
+            game.play(vertex, 1 if black else 2)
+        if game.turn == (1 if black else 2):
+            game.play("pass")
+        # The loser moves: the value of the root is 1 without playouts, and half of it with them.
+        for playouts, value in ((0, 1.0), (4, 0.5)):
+            search = PuctSearch(sure, playouts=playouts)
+            search.choose(game, 1)
+            assert 1.0 - search.tree.tree.values[0, WINS] == value
 
 
 def test_a_full_tree_grows_no_more() -> None:

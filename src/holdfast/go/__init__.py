@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.go.referee import settle
     from holdfast.go.rules import RULES, Game, IllegalMove, Rules, perft
     from holdfast.go.search import Choice, PlayoutSearch
+    from holdfast.go.solver import solve
     from holdfast.go.training import train
 
 _HOMES = {
@@ -41,6 +42,7 @@ _HOMES = {
     "ratings": "elo",
     "read_sgf": "records",
     "settle": "referee",
+    "solve": "solver",
     "train": "training",
 }
 
@@ -63,6 +65,7 @@ __all__ = [
     "ratings",
     "read_sgf",
     "settle",
+    "solve",
     "train",
 ]
 

@@ -51,11 +51,11 @@ WIDTH, ROWS, COLS, N_FREE, TURN, KO, PASSES, LAST = range(8)
 LEAST_CELLS = 8
 
 _NEAR_EMPTY = 256
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
+UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
 
 
 class History(NamedTuple):
-    """Positions so far, for superko: a hash table over them, and the positions themselves."""
+    """What the rules know of a game: the positions so far, and a hash table over them."""
 
     table: NDArray[np.int32]
     """[slots] 1 + number of a position, or 0; a power of two, half full at most."""
@@ -65,22 +65,32 @@ class History(NamedTuple):
     """[positions, cells] Colors; cell 0 has the side to move where that distinguishes positions."""
     count: NDArray[np.int64]
     """[1] Number of positions."""
+    zobrist: NDArray[np.uint64]
+    """[2, cells] Of black and white stones."""
+    scratch: Board
+    """Room to try a move in."""
+    superko: bool
+    """Whether earlier positions are forbidden."""
+    situational: bool
+    """Whether positions with another side to move are different ones."""
+    suicide: bool
+    """Whether a chain may be left without liberties, which is then removed."""
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def near_color(near: int, color: int) -> int:
     """How many of the four neighbors have a color or are border, from a value of the plane NEAR."""
     return (near >> (4 * (color - BLACK))) & 15
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def neighbor(width: int, side: int) -> int:
     """Distance of the neighbor on a side, 0 to 3."""
     distance = width if side & 1 else 1
     return distance if side & 2 else -distance
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def copy(target: Board, source: Board) -> None:
     """Copy a board onto another; a slice would count references."""
     for plane in range(PLANES):
@@ -88,7 +98,7 @@ def copy(target: Board, source: Board) -> None:
             target[plane, cell] = source[plane, cell]
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def atari(board: Board, head: int) -> int:
     """The only liberty of a chain, or 0."""
     n, total = board[LIBERTIES, head], board[LIBERTY_SUM, head]
@@ -97,7 +107,7 @@ def atari(board: Board, head: int) -> int:
     return total // n
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def clear(board: Board, rows: int, cols: int) -> None:
     """Make an empty board with black to move; [PLANES, cells] in place."""
     width = cols + 1
@@ -117,14 +127,14 @@ def clear(board: Board, rows: int, cols: int) -> None:
     board[INFO, N_FREE] = rows * cols
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _liberty(board: Board, head: int, point: int, sign: int) -> None:
     board[LIBERTIES, head] += sign
     board[LIBERTY_SUM, head] += sign * point
     board[LIBERTY_SQUARES, head] += sign * point * point
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _remove(board: Board, head: int) -> None:
     """Take a chain without liberties off the board."""
     width = board[INFO, WIDTH]
@@ -146,15 +156,13 @@ def _remove(board: Board, head: int) -> None:
             break
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _merge(board: Board, one: int, other: int) -> None:
     """Make two chains one; the smaller takes the head of the larger."""
     if board[SIZE, one] < board[SIZE, other]:
         one, other = other, one
-    board[SIZE, one] += board[SIZE, other]
-    board[LIBERTIES, one] += board[LIBERTIES, other]
-    board[LIBERTY_SUM, one] += board[LIBERTY_SUM, other]
-    board[LIBERTY_SQUARES, one] += board[LIBERTY_SQUARES, other]
+    for plane in range(SIZE, LIBERTY_SQUARES + 1):
+        board[plane, one] += board[plane, other]
     stone = other
     while True:
         board[CHAIN, stone] = one
@@ -164,7 +172,7 @@ def _merge(board: Board, one: int, other: int) -> None:
     board[NEXT, one], board[NEXT, other] = board[NEXT, other], board[NEXT, one]
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def play(board: Board, point: int, color: int) -> None:
     """Play a legal move, or PASS; captures, and then the own chain if it has no liberty."""
     other = BLACK + WHITE - color
@@ -190,9 +198,8 @@ def play(board: Board, point: int, color: int) -> None:
     board[CHAIN, point] = point
     board[NEXT, point] = point
     board[SIZE, point] = 1
-    board[LIBERTIES, point] = 0
-    board[LIBERTY_SUM, point] = 0
-    board[LIBERTY_SQUARES, point] = 0
+    for plane in range(LIBERTIES, LIBERTY_SQUARES + 1):
+        board[plane, point] = 0
     change = (1 << (4 * (color - BLACK))) - _NEAR_EMPTY
     for side in range(4):
         near = point + neighbor(width, side)
@@ -220,7 +227,7 @@ def play(board: Board, point: int, color: int) -> None:
         board[info, KO] = board[FREE, empty_before]
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def outcome(board: Board, point: int, color: int) -> int:
     """What a stone on an empty point does: SUICIDE, QUIET or CAPTURES."""
     width = board[INFO, WIDTH]
@@ -235,7 +242,7 @@ def outcome(board: Board, point: int, color: int) -> int:
     return found
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def legal(board: Board, point: int, color: int, suicide: bool) -> bool:
     """Whether a stone may be played on an empty point, superko aside."""
     if point == board[INFO, KO] and color == board[INFO, TURN]:
@@ -248,7 +255,7 @@ def legal(board: Board, point: int, color: int, suicide: bool) -> bool:
 # --- Superko -------------------------------------------------------------------------------------
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def find_slot(history: History, key: Key, entry: int) -> int:
     """The first slot of a key that holds an entry of the table."""
     mask = history.table.size - 1
@@ -258,19 +265,19 @@ def find_slot(history: History, key: Key, entry: int) -> int:
     return slot
 
 
-@kernel(**_UNCOUNTED)
-def remember(history: History, board: Board, key: Key, situational: bool) -> None:
+@kernel(**UNCOUNTED)
+def remember(history: History, board: Board, key: Key) -> None:
     """Add the position on the board."""
     number = history.count[0]
     history.keys[number] = key
     for cell in range(1, history.cells.shape[1]):
         history.cells[number, cell] = board[COLOR, cell]
-    history.cells[number, 0] = board[INFO, TURN] if situational else 0
+    history.cells[number, 0] = board[INFO, TURN] if history.situational else 0
     history.table[find_slot(history, key, 0)] = number + 1
     history.count[0] = number + 1
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def forget(history: History) -> None:
     """Remove the position added last, behind which no other was placed."""
     number = history.count[0]
@@ -278,21 +285,11 @@ def forget(history: History) -> None:
     history.count[0] = number - 1
 
 
-@kernel(**_UNCOUNTED)
-def key_after(
-    board: Board, scratch: Board, zobrist: NDArray[np.uint64], key: Key, point: int, color: int
-) -> Key:
-    """Zobrist key of the stones after a legal move.
-
-    Args:
-        board: before the move.
-        scratch: another board, overwritten.
-        zobrist: [2, cells].
-        key: of the stones on the board.
-        point: where a stone is played.
-        color: whose.
-    """
-    key ^= zobrist[color - BLACK, point]
+@kernel(**UNCOUNTED)
+def key_after(board: Board, history: History, point: int, color: int) -> Key:
+    """Zobrist key of the stones after a legal move of a stone; the board is the last position."""
+    scratch, zobrist = history.scratch, history.zobrist
+    key = history.keys[history.count[0] - 1] ^ zobrist[color - BLACK, point]
     found = outcome(board, point, color)
     if found != QUIET:
         copy(scratch, board)
@@ -303,11 +300,12 @@ def key_after(
     return key
 
 
-@kernel(**_UNCOUNTED)
-def repeats(
-    board: Board, history: History, scratch: Board, key: Key, point: int, color: int
-) -> bool:
-    """Whether a move leads to an earlier position; `key` is that after it."""
+@kernel(**UNCOUNTED)
+def repeats(board: Board, history: History, point: int, color: int) -> bool:
+    """Whether a legal move leads to a position that superko forbids."""
+    if not history.superko:
+        return False
+    scratch, key = history.scratch, key_after(board, history, point, color)
     mask = history.table.size - 1
     slot = np.int64(key & np.uint64(mask))
     while history.table[slot] != 0:
@@ -326,49 +324,28 @@ def repeats(
     return False
 
 
-@kernel(**_UNCOUNTED)
-def allowed(
-    board: Board,
-    history: History,
-    scratch: Board,
-    zobrist: NDArray[np.uint64],
-    moves: NDArray[np.int64],
-    color: int,
-    superko: bool,
-    suicide: bool,
-) -> int:
+@kernel(**UNCOUNTED)
+def allowed(board: Board, history: History, moves: NDArray[np.int64], color: int) -> int:
     """Write the points where a color may play to `moves`, and give their number; the pass is not listed."""
-    key = history.keys[history.count[0] - 1]
     found = 0
     for place in range(board[INFO, N_FREE]):
         point = board[FREE, place]
-        if not legal(board, point, color, suicide):
-            continue
-        if superko:
-            after = key_after(board, scratch, zobrist, key, point, color)
-            if repeats(board, history, scratch, after, point, color):
-                continue
-        moves[found] = point
-        found += 1
+        if legal(board, point, color, history.suicide) and not repeats(
+            board, history, point, color
+        ):
+            moves[found] = point
+            found += 1
     return found
 
 
-@kernel(**_UNCOUNTED)
-def advance(
-    board: Board,
-    history: History,
-    scratch: Board,
-    zobrist: NDArray[np.uint64],
-    point: int,
-    color: int,
-    situational: bool,
-) -> None:
+@kernel(**UNCOUNTED)
+def advance(board: Board, history: History, point: int, color: int) -> None:
     """Play a legal move or PASS, and remember the position."""
     key = history.keys[history.count[0] - 1]
     if point != PASS:
-        key = key_after(board, scratch, zobrist, key, point, color)
+        key = key_after(board, history, point, color)
     play(board, point, color)
-    remember(history, board, key, situational)
+    remember(history, board, key)
 
 
 # --- Area ----------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +13,7 @@ from holdfast.go._kernels import (
     INFO,
     NEXT,
     PASS,
+    UNCOUNTED,
     WHITE,
     WIDTH,
     Board,
@@ -27,10 +26,21 @@ from holdfast.go._kernels import (
 from holdfast.kernels import kernel
 
 ESCAPES, CAPTURED, UNKNOWN = range(3)
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
+def _with(found: NDArray[np.int64], count: int, most: int, point: int) -> int:
+    """The number of points in a list once one is in it, unless there are as many as may be."""
+    for place in range(count):
+        if found[place] == point:
+            return count
+    if count < most:
+        found[count] = point
+        count += 1
+    return count
+
+
+@kernel(**UNCOUNTED)
 def liberties(board: Board, head: int, found: NDArray[np.int64]) -> int:
     """Number of different liberties of a chain, 3 for more; `found` [3] has them."""
     width = board[INFO, WIDTH]
@@ -38,20 +48,15 @@ def liberties(board: Board, head: int, found: NDArray[np.int64]) -> int:
     while count < 3:
         for side in range(4):
             near = stone + neighbor(width, side)
-            if board[COLOR, near] == EMPTY and count < 3:
-                new = True
-                for place in range(count):
-                    new = new and found[place] != near
-                if new:
-                    found[count] = near
-                    count += 1
+            if board[COLOR, near] == EMPTY:
+                count = _with(found, count, 3, near)
         stone = board[NEXT, stone]
         if stone == head:
             break
     return count
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def answers(board: Board, head: int, found: NDArray[np.int64]) -> int:
     """Moves that can save a chain in atari: captures of chains around it, and the way out last."""
     width = board[INFO, WIDTH]
@@ -60,23 +65,12 @@ def answers(board: Board, head: int, found: NDArray[np.int64]) -> int:
     while True:
         for side in range(4):
             near = stone + neighbor(width, side)
-            if board[COLOR, near] == other and count < found.size - 1:
-                point = atari(board, board[CHAIN, near])
-                new = point != PASS
-                for place in range(count):
-                    new = new and found[place] != point
-                if new:
-                    found[count] = point
-                    count += 1
+            if board[COLOR, near] == other and atari(board, board[CHAIN, near]) != PASS:
+                count = _with(found, count, found.size - 1, atari(board, board[CHAIN, near]))
         stone = board[NEXT, stone]
         if stone == head:
             break
-    out = atari(board, head)
-    for place in range(count):
-        if found[place] == out:
-            return count
-    found[count] = out
-    return count + 1
+    return _with(found, count, found.size, atari(board, head))
 
 
 @kernel(nogil=True, error_model="numpy")
@@ -84,65 +78,51 @@ def read(
     boards: NDArray[np.int64],
     moves: NDArray[np.int64],
     line: NDArray[np.int64],
+    budget: NDArray[np.int64],
     target: int,
     attacking: bool,
-    budget: int,
+    level: int,
 ) -> int:
     """Whether the chain of a stone is captured if every move of the attacker gives atari.
 
     Args:
-        boards: [depth, PLANES, cells]; 0 is the position.
+        boards: [depth, PLANES, cells]; that of the level is the position.
         moves: [depth, 16] room for the moves at each depth.
         line: [depth] is given the capturing moves with the last answers to them; -1 ends it.
+        budget: [1] number of positions that may still be read.
         target: a stone of the chain, which has one or two liberties if the attacker moves, or one.
         attacking: whether the attacker moves first.
-        budget: number of positions.
+        level: number of moves played.
 
     Returns:
         CAPTURED, ESCAPES, or UNKNOWN where positions or depth did not suffice.
     """
-    depth = boards.shape[0]
-    left = np.zeros(depth, np.int64)  # moves of a level that were not tried; -1: none is listed yet
-    doubt = np.zeros(depth, np.bool_)  # a move of the level has no verdict
-    color = boards[0, COLOR, target]
-    level, verdict = 0, -1  # -1: the level has no verdict yet
-    left[0] = -1
-    while True:
-        board, attacks = boards[level], attacking == (level % 2 == 0)
-        mover = BLACK + WHITE - color if attacks else color
-        good = CAPTURED if attacks else ESCAPES
-        if verdict >= 0:  # of the move that was tried last at this level
-            if verdict == UNKNOWN:
-                doubt[level] = True
-            if verdict != good:
-                verdict = -1
-        elif left[level] == -1:
-            budget -= 1
-            head = board[CHAIN, target]
-            if board[COLOR, target] != color:
-                verdict = CAPTURED
-            elif budget < 0 or level == depth - 1:
+    board = boards[level]
+    budget[0] -= 1
+    color, head = board[COLOR, target], board[CHAIN, target]
+    if color == EMPTY:
+        return CAPTURED
+    if budget[0] < 0 or level == boards.shape[0] - 1:
+        return UNKNOWN
+    if attacking:
+        left = liberties(board, head, moves[level])
+        mover, good, verdict = BLACK + WHITE - color, CAPTURED, ESCAPES
+    else:
+        left = answers(board, head, moves[level])
+        mover, good, verdict = color, ESCAPES, CAPTURED
+    # Out of reach; or the attacker's stone was not an atari, or it was captured.
+    if left == 3 if attacking else atari(board, head) == PASS:
+        return ESCAPES
+    while left > 0:
+        left -= 1
+        point = moves[level, left]
+        if legal(board, point, mover, False):
+            copy(boards[level + 1], board)
+            play(boards[level + 1], point, mover)
+            line[level], line[level + 1] = point, -1
+            found = read(boards, moves, line, budget, target, not attacking, level + 1)
+            if found == good:
+                return good
+            if found == UNKNOWN:
                 verdict = UNKNOWN
-            elif attacks:
-                left[level] = liberties(board, head, moves[level])
-                if left[level] == 3:
-                    verdict = ESCAPES
-            elif atari(board, head) == PASS:
-                verdict = ESCAPES  # the attacker's stone was not an atari, or it was captured
-            else:
-                left[level] = answers(board, head, moves[level])
-        if verdict < 0:
-            if left[level] > 0:
-                left[level] -= 1
-                point = moves[level, left[level]]
-                if legal(board, point, mover, False):
-                    copy(boards[level + 1], board)
-                    play(boards[level + 1], point, mover)
-                    line[level], line[level + 1] = point, -1
-                    level += 1
-                    left[level], doubt[level] = -1, False
-                continue
-            verdict = UNKNOWN if doubt[level] else ESCAPES if attacks else CAPTURED
-        if level == 0:
-            return verdict
-        level -= 1
+    return verdict

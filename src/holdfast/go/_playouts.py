@@ -6,8 +6,6 @@ Monte-Carlo Go, 2006, section 3.2): answers to atari, patterns around the last m
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,11 +30,11 @@ from holdfast.go._kernels import (
     PLACE,
     ROWS,
     TURN,
+    UNCOUNTED,
     WHITE,
     WIDTH,
     Board,
     atari,
-    copy,
     legal,
     near_color,
     neighbor,
@@ -45,12 +43,11 @@ from holdfast.go._kernels import (
 from holdfast.kernels import kernel
 
 State = NDArray[np.uint64]
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
 _THROW_IN_ONE_IN = 10
 """One random move in so many may put the own stones in atari."""
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def random_below(state: State, bound: int) -> int:
     """A number from 0 to bound - 1 (xorshift64*); the state, [1], is never 0."""
     x = state[0]
@@ -62,14 +59,14 @@ def random_below(state: State, bound: int) -> int:
     return np.int64((high * np.uint64(bound)) >> np.uint64(32))
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def around(width: int, place: int) -> int:
     """Distance of one of the eight points around a point, row by row."""
     place += place >= 4
     return (place // 3 - 1) * width + place % 3 - 1
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def eye(board: Board, point: int, color: int) -> bool:
     """Whether a point is surrounded by a color so that an opponent cannot make it a false eye."""
     if near_color(board[NEAR, point], color) != 4:
@@ -83,7 +80,7 @@ def eye(board: Board, point: int, color: int) -> bool:
     return hostile + border < 2
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def self_atari(board: Board, point: int, color: int) -> bool:
     """Whether a legal move leaves its chain at most one liberty; a capture counts as one."""
     width = board[INFO, WIDTH]
@@ -116,7 +113,7 @@ def self_atari(board: Board, point: int, color: int) -> bool:
     return True
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def random_move(board: Board, color: int, state: State, careful: bool) -> int:
     """A legal move drawn uniformly from those that fill no eye, simple ko and without suicide; or PASS.
 
@@ -148,7 +145,7 @@ def random_move(board: Board, color: int, state: State, careful: bool) -> int:
     return PASS
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def rescue(board: Board, head: int, color: int, state: State) -> int:
     """A move for a chain in atari: the capture of a neighbor, else the way out; PASS if there is none."""
     width = board[INFO, WIDTH]
@@ -172,7 +169,7 @@ def rescue(board: Board, head: int, color: int, state: State) -> int:
     return choice
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def pattern_code(board: Board, point: int) -> int:
     """The colors of the eight points around a point, in base 4."""
     width = board[INFO, WIDTH]
@@ -182,7 +179,7 @@ def pattern_code(board: Board, point: int) -> int:
     return code
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def policy_move(board: Board, color: int, patterns: NDArray[np.bool_], state: State) -> int:
     """A move of a playout with knowledge; `patterns`: [2, 4**8] of `pattern_code`."""
     last, width = board[INFO, LAST], board[INFO, WIDTH]
@@ -212,7 +209,7 @@ def policy_move(board: Board, color: int, patterns: NDArray[np.bool_], state: St
     return random_move(board, color, state, True)
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def count(board: Board) -> int:
     """Points of black minus points of white where every empty region is one point, as after a playout."""
     width, end = board[INFO, WIDTH], board[INFO, WIDTH] * (board[INFO, ROWS] + 1)
@@ -226,7 +223,7 @@ def count(board: Board) -> int:
     return score
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def playout(
     board: Board, patterns: NDArray[np.bool_], state: State, first: NDArray[np.int64], wise: bool
 ) -> int:
@@ -251,23 +248,4 @@ def playout(
         if first[point] == 0:
             first[point] = color
         moves += 1
-    return moves
-
-
-@kernel(**_UNCOUNTED)
-def playouts(
-    root: Board,
-    scratch: Board,
-    patterns: NDArray[np.bool_],
-    state: State,
-    first: NDArray[np.int64],
-    wise: bool,
-    scores: NDArray[np.int64],
-) -> int:
-    """Play games from a position to their end; writes scores [games], gives the moves played."""
-    moves = 0
-    for game in range(scores.size):
-        copy(scratch, root)
-        moves += playout(scratch, patterns, state, first, wise)
-        scores[game] = count(scratch)
     return moves

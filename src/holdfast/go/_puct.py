@@ -30,8 +30,18 @@ from holdfast.go._kernels import (
     copy,
     forget,
 )
-from holdfast.go._playouts import eye
-from holdfast.go._search import CHILDREN, FIRST, MOVE, VISITS, WINS, Position, Tree, add_child
+from holdfast.go._playouts import count, eye, playout
+from holdfast.go._search import (
+    CHILDREN,
+    FIRST,
+    MOVE,
+    VISITS,
+    WINS,
+    Position,
+    Tree,
+    add_child,
+    worth,
+)
 from holdfast.kernels import kernel
 
 # Columns of Tree.values behind visits and wins.
@@ -49,9 +59,10 @@ class Batch(NamedTuple):
     planes: NDArray[np.float32]
     """[batch, PLANES, rows, cols]"""
     legal: NDArray[np.bool_]
-    """[batch, points + 1] Moves that fill no own eye, the pass last; all False where the game is over."""
+    """[batch, cells] Moves that fill no own eye; all False where the game is over."""
     values: NDArray[np.float32]
-    """[batch] Probability that the side to move wins; filled where the game is over."""
+    """[batch] Probability that the side to move wins; filled where the game is over, else the share of the
+    playouts that it won."""
     paths: NDArray[np.int64]
     """[batch, depth] Nodes from the root to the leaf, then -1."""
 
@@ -60,14 +71,9 @@ class Batch(NamedTuple):
 def _best(tree: Tree, node: int, c: float) -> int:
     """The child with the largest Q + c P sqrt(N) / (1 + n)."""
     first, count = tree.links[node, FIRST], tree.links[node, CHILDREN]
-    flight, visits, wins = 0.0, 0.0, 0.0
-    for child in range(first, first + count):
-        flight += tree.values[child, IN_FLIGHT]
-        visits += tree.values[child, VISITS]
-        wins += tree.values[child, WINS]
-    # A move without visits is worth the mean of its siblings, and without any, a draw.
-    mean = wins / visits if visits > 0 else 0.5
-    root = math.sqrt(visits + flight + 1.0)
+    # A move without visits is worth the mean of its node, whose own wins are the opponent's.
+    mean = 1.0 - tree.values[node, WINS] / tree.values[node, VISITS]
+    root = math.sqrt(tree.values[node, VISITS] + tree.values[node, IN_FLIGHT])
     best, choice = -1.0, first
     for child in range(first, first + count):
         n = tree.values[child, VISITS] + tree.values[child, IN_FLIGHT]
@@ -95,99 +101,82 @@ def describe(planes: NDArray[np.float32], history: History, board: Board) -> Non
 
 
 @kernel(nogil=True, error_model="numpy")
-def select(tree: Tree, position: Position, batch: Batch, size: int, c: float, loss: float) -> None:
+def select(
+    tree: Tree,
+    position: Position,
+    batch: Batch,
+    size: int,
+    c: float,
+    loss: float,
+    playouts: int,
+    state: NDArray[np.uint64],
+) -> None:
     """Walk to leaves, which are described for an evaluator; nodes on the way are in flight."""
-    board, scratch, history = position.boards[0], position.boards[1], position.history
-    cols, width = position.root[INFO, COLS], position.root[INFO, WIDTH]
+    board, history, scratch = position.board, position.history, position.history.scratch
     for number in range(size):
         # 1. Down to a node without children.
         copy(board, position.root)
         path = batch.paths[number]
         path[:] = -1
         node, depth = 0, 0
-        path[0] = 0
-        while tree.links[node, FIRST] != 0 and depth + 1 < path.size:
-            node = _best(tree, node, c)
-            depth += 1
+        while True:
             path[depth] = node
             tree.values[node, IN_FLIGHT] += loss
-            move = np.int64(tree.links[node, MOVE])
-            advance(
-                board,
-                history,
-                scratch,
-                position.zobrist,
-                move,
-                board[INFO, TURN],
-                position.situational,
-            )
+            if tree.links[node, FIRST] == 0 or depth + 1 == path.size:
+                break
+            node = _best(tree, node, c)
+            depth += 1
+            advance(board, history, np.int64(tree.links[node, MOVE]), board[INFO, TURN])
         # 2. What an evaluator sees; a game that is over has its value.
         color = board[INFO, TURN]
         batch.legal[number] = False
         if board[INFO, PASSES] >= 2:
-            score = area(board, position.owner) - position.komi
-            mine = score if color == BLACK else -score
-            batch.values[number] = 1.0 if mine > 0 else 0.5 if mine == 0 else 0.0
+            black = worth(board, position, area(board, position.owner))
         else:
-            found = allowed(
-                board,
-                history,
-                scratch,
-                position.zobrist,
-                position.points,
-                color,
-                position.superko,
-                position.suicide,
-            )
+            found = allowed(board, history, position.points, color)
             for place in range(found):
                 point = position.points[place]
                 if not eye(board, point, color):
-                    batch.legal[number, (point // width - 1) * cols + point % width - 1] = True
-            batch.legal[number, -1] = True
+                    batch.legal[number, point] = True
+            batch.legal[number, PASS] = True
+            black = 0.0
+            for _ in range(playouts):
+                copy(scratch, board)
+                playout(scratch, position.patterns, state, position.first, True)
+                black += worth(board, position, count(scratch)) / playouts
         describe(batch.planes[number], history, board)
+        batch.values[number] = black if color == BLACK else 1.0 - black
         for _ in range(depth):
             forget(history)
 
 
 @kernel(nogil=True, error_model="numpy")
-def expand(
-    tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int, cols: int, loss: float
-) -> None:
+def expand(tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int, loss: float) -> None:
     """Give leaves their moves with priors, and add the values on the way back.
 
     Args:
         tree: with what `select` left in flight.
         batch: of `select`, with all values.
-        policy: [batch, points + 1] not negative; what is not legal is ignored.
+        policy: [batch, cells] not negative; what is not legal is ignored.
         size: leaves in the batch.
-        cols: of the board.
         loss: as in `select`.
     """
     for number in range(size):
         path, legal = batch.paths[number], batch.legal[number]
-        depth = 0
-        while depth + 1 < path.size and path[depth + 1] >= 0:
-            depth += 1
+        depth = (path >= 0).sum() - 1
         leaf = path[depth]
         # 1. Children, unless another leaf of the batch was the same node or the tree is full.
-        moves, total = 0, 0.0
-        for place in range(legal.size):
-            if legal[place]:
-                moves += 1
-                total += policy[number, place]
+        moves, total = legal.sum(), (policy[number] * legal).sum()
         if moves > 0 and tree.links[leaf, FIRST] == 0 and tree.used[0] + moves <= len(tree.links):
-            for place in range(legal.size):
-                if legal[place]:
-                    move = (place // cols + 1) * (cols + 1) + place % cols + 1
-                    child = add_child(tree, leaf, PASS if place == legal.size - 1 else move)
-                    share = policy[number, place] / total if total > 0 else 1.0 / moves
-                    tree.values[child, PRIOR] = share
+            for move in range(legal.size):
+                if legal[move]:
+                    share = policy[number, move] / total if total > 0 else 1.0 / moves
+                    tree.values[add_child(tree, leaf, move), PRIOR] = share
         # 2. Values, each for the side that played the node.
         value = 1.0 - batch.values[number]
         for place in range(depth, -1, -1):
             node = path[place]
             tree.values[node, VISITS] += 1.0
             tree.values[node, WINS] += value
-            if place > 0:
-                tree.values[node, IN_FLIGHT] -= loss
+            tree.values[node, IN_FLIGHT] -= loss
             value = 1.0 - value

@@ -6,7 +6,7 @@ sections 4 and 5; the schedule of RAVE is the minimum of squared error of sectio
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from holdfast.go._kernels import (
     PASSES,
     ROWS,
     TURN,
+    UNCOUNTED,
     WHITE,
     WIDTH,
     Board,
@@ -55,7 +56,6 @@ EXPAND_AT = 4.0
 """Visits of a node before its moves become nodes."""
 _RAVE_EQUIVALENT = 3000.0
 """Visits at which the visits of a move and those of RAVE count alike."""
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
 
 
 class Tree(NamedTuple):
@@ -73,12 +73,10 @@ class Position(NamedTuple):
     """What a search starts from, and room to play in."""
 
     root: Board
-    boards: NDArray[np.int64]
-    """[2, PLANES, cells] Room for two boards."""
+    board: Board
+    """Room for the board of a simulation."""
     history: History
     """With room for as many positions as `path` has nodes."""
-    zobrist: NDArray[np.uint64]
-    """[2, cells]"""
     patterns: NDArray[np.bool_]
     """[2, 4**8]"""
     points: NDArray[np.int64]
@@ -89,15 +87,12 @@ class Position(NamedTuple):
     """[cells] Room for who owns a point."""
     path: NDArray[np.int64]
     """[depth] Room for the nodes of a simulation."""
-    superko: bool
-    situational: bool
-    suicide: bool
     komi: float
     by_points: bool
     """Whether a game is worth its share of the points, or a win."""
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _prior(
     values: NDArray[np.float32], node: int, board: Board, point: int, color: int, good: bool
 ) -> None:
@@ -137,7 +132,7 @@ def _prior(
     values[node, PRIOR_VISITS], values[node, PRIOR_WINS] = visits, wins
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def add_child(tree: Tree, node: int, move: int) -> int:
     """Append a child to the node whose children are being made."""
     child = tree.used[0]
@@ -152,20 +147,11 @@ def add_child(tree: Tree, node: int, move: int) -> int:
     return child
 
 
-@kernel(**_UNCOUNTED)
-def _expand(tree: Tree, node: int, position: Position, board: Board, scratch: Board) -> None:
+@kernel(**UNCOUNTED)
+def _expand(tree: Tree, node: int, position: Position, board: Board) -> None:
     """Make a node for every move that fills no eye, and for the pass."""
     color = board[INFO, TURN]
-    found = allowed(
-        board,
-        position.history,
-        scratch,
-        position.zobrist,
-        position.points,
-        color,
-        position.superko,
-        position.suicide,
-    )
+    found = allowed(board, position.history, position.points, color)
     if tree.used[0] + found + 1 > tree.links.shape[0]:
         return
     for place in range(found):
@@ -179,7 +165,7 @@ def _expand(tree: Tree, node: int, position: Position, board: Board, scratch: Bo
     tree.values[child, PRIOR_WINS] = 5.0 if board[INFO, PASSES] else 1.0
 
 
-@kernel(**_UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _select(tree: Tree, node: int) -> int:
     """The child with the largest mean of its values and those of RAVE, weighted by their errors."""
     first = tree.links[node, FIRST]
@@ -196,11 +182,19 @@ def _select(tree: Tree, node: int) -> int:
     return choice
 
 
+@kernel(**UNCOUNTED)
+def worth(board: Board, position: Position, points: int) -> float:
+    """What the end of a game is worth for black, from 0 to 1, by its points more than white's."""
+    score = points - position.komi
+    if position.by_points:
+        return 0.5 + 0.5 * score / (board[INFO, ROWS] * board[INFO, COLS])
+    return 1.0 if score > 0 else 0.5 if score == 0 else 0.0
+
+
 @kernel(nogil=True, error_model="numpy")
 def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: int) -> None:
     """Add simulations to a tree: select, expand, play out, back up."""
-    board, scratch = position.boards[0], position.boards[1]
-    history, path, first = position.history, position.path, position.first
+    board, history, path, first = position.board, position.history, position.path, position.first
     for _ in range(games):
         # 1. Down the tree.
         copy(board, position.root)
@@ -210,45 +204,31 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
             if tree.links[node, FIRST] == 0 and (
                 node == 0 or tree.values[node, VISITS] >= EXPAND_AT
             ):
-                _expand(tree, node, position, board, scratch)
+                _expand(tree, node, position, board)
             if tree.links[node, FIRST] == 0:
                 break
             node = _select(tree, node)
             depth += 1
             path[depth] = node
-            move, color = tree.links[node, MOVE], board[INFO, TURN]
-            advance(
-                board,
-                history,
-                scratch,
-                position.zobrist,
-                np.int64(move),
-                color,
-                position.situational,
-            )
+            advance(board, history, np.int64(tree.links[node, MOVE]), board[INFO, TURN])
         # 2. To the end of the game.
         for cell in range(first.size):
             first[cell] = 0
         first[PASS] = BORDER  # every playout ends with passes, which says nothing of them
         mover = BLACK + WHITE - board[INFO, TURN]
         if board[INFO, PASSES] >= 2:
-            score = area(board, position.owner) - position.komi
+            black = worth(board, position, area(board, position.owner))
         else:
             playout(board, position.patterns, state, first, True)
-            score = count(board) - position.komi
-        black = 1.0 if score > 0 else 0.5 if score == 0 else 0.0
-        if position.by_points:
-            black = 0.5 + 0.5 * score / (board[INFO, ROWS] * board[INFO, COLS])
+            black = worth(board, position, count(board))
         # 3. Up the tree; moves behind a node count for all of its children of that color.
         for place in range(depth, -1, -1):
             node = path[place]
             tree.values[node, VISITS] += 1.0
             tree.values[node, WINS] += black if mover == BLACK else 1.0 - black
-            mover = BLACK + WHITE - mover
+            # Who plays the node's children is who did not play the node.
+            other, mover = mover, BLACK + WHITE - mover
             start = tree.links[node, FIRST]
-            other = (
-                BLACK + WHITE - mover
-            )  # who played the node's children is who did not play the node
             won = black if mover == BLACK else 1.0 - black
             for child in range(start, start + tree.links[node, CHILDREN]):
                 if first[tree.links[child, MOVE]] == mover:
@@ -260,26 +240,19 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
             forget(history)
 
 
-@kernel(**_UNCOUNTED)
+@kernel(nogil=True, error_model="numpy")
 def reroot(tree: Tree, node: int, target: Tree) -> None:
     """Copy the tree below a node into an empty tree, as far as it has room."""
-    target.used[0] = 1
     # The nodes of the target are a queue; until a node's turn comes, FIRST is where its children were.
-    for column in range(3):
-        target.links[0, column] = tree.links[node, column]
-    for column in range(tree.values.shape[1]):
-        target.values[0, column] = tree.values[node, column]
-    place = 0
-    while place < target.used[0]:
+    target.links[0, :], target.values[0, :] = tree.links[node], tree.values[node]
+    place, end = 0, 1
+    while place < end:
         first, children = target.links[place, FIRST], target.links[place, CHILDREN]
-        start = target.used[0]
         target.links[place, FIRST], target.links[place, CHILDREN] = 0, 0
-        if first != 0 and start + children <= target.links.shape[0]:
-            target.links[place, FIRST], target.links[place, CHILDREN] = start, children
-            for child in range(children):
-                for column in range(3):
-                    target.links[start + child, column] = tree.links[first + child, column]
-                for column in range(tree.values.shape[1]):
-                    target.values[start + child, column] = tree.values[first + child, column]
-            target.used[0] = start + children
+        if first != 0 and end + children <= target.links.shape[0]:
+            target.links[place, FIRST], target.links[place, CHILDREN] = end, children
+            target.links[end : end + children] = tree.links[first : first + children]
+            target.values[end : end + children] = tree.values[first : first + children]
+            end += children
         place += 1
+    target.used[0] = end

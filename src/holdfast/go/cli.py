@@ -40,9 +40,7 @@ def gtp(
     from holdfast.go.gtp import Engine, protocol_stream, serve
     from holdfast.go.rules import Game, read_size
 
-    engine = Engine(
-        Game(*read_size(size), rules, komi), visits, time, seed, str(net) if net else None
-    )
+    engine = Engine(Game(*read_size(size), rules, komi), visits, time, seed, net)
     with protocol_stream() as target:
         serve(engine, sys.stdin, target)
 

@@ -47,8 +47,11 @@ def ratings(points: npt.ArrayLike) -> tuple[list[float], list[float]] | None:
         None where the games do not determine them: some group of players won, or lost, every game
         against all others.
     """
+    from scipy.sparse.csgraph import connected_components
+
     won = np.asarray(points, float)
-    if not _connected(won):
+    # Wins lead from every player to every other.
+    if connected_components(won, connection="strong")[0] > 1:
         return None
     games = won + won.T
     strength = np.ones(len(won))
@@ -56,9 +59,8 @@ def ratings(points: npt.ArrayLike) -> tuple[list[float], list[float]] | None:
         pairs = games / (strength[:, None] + strength[None, :])
         new = won.sum(1) / pairs.sum(1)
         new /= np.exp(np.log(new).mean())
-        done = np.abs(np.log(new / strength)).max() < 1e-10
-        strength = new
-        if done:
+        strength, before = new, strength
+        if np.abs(np.log(strength / before)).max() < 1e-10:
             break
     # The information of the log strengths is singular along their sum, which is fixed.
     chance = strength[:, None] / (strength[:, None] + strength[None, :])
@@ -69,12 +71,10 @@ def ratings(points: npt.ArrayLike) -> tuple[list[float], list[float]] | None:
     return list(_SCALE * np.log(strength)), list(_SCALE * NORMAL_95 * np.sqrt(variance))
 
 
-def _connected(won: npt.NDArray[np.float64]) -> bool:
-    """Whether wins lead from every player to every other."""
-    reach = (won > 0) | np.eye(len(won), dtype=bool)
-    for middle in range(len(won)):
-        reach |= reach[:, middle, None] & reach[None, middle, :]
-    return bool(reach.all())
+def elo_text(elo: float | None, interval: Interval) -> str:
+    """Elo with its interval in words."""
+    known = "unknown" if elo is None else f"{elo:+.0f}"
+    return f"{known} (95 % interval {interval_text(interval)})"
 
 
 def interval_text(interval: Sequence[float | None]) -> str:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TextIO
 
 from holdfast import __version__
@@ -21,7 +22,7 @@ from holdfast.go.clock import Clock
 from holdfast.go.puct import make_search
 from holdfast.go.records import read_sgf
 from holdfast.go.referee import settle
-from holdfast.go.rules import COLORS, LETTERS, MOST_ROWS, Game, IllegalMove, result_text
+from holdfast.go.rules import COLORS, LETTERS, MOST_ROWS, Game, result_text
 from holdfast.go.search import Choice
 
 DEFAULT_VISITS = 5000
@@ -45,7 +46,7 @@ class Engine:
     seconds: float | None = None
     """Seconds per move."""
     seed: int = 1
-    net: str | None = None
+    net: str | Path | None = None
     """File of a network; None: playouts."""
     clock: Clock = field(default_factory=Clock)
     running: bool = True
@@ -53,9 +54,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.search = make_search(self.net, self.seed)
-        names = [name for name in dir(self) if name.startswith("do_")]
         self._commands: dict[str, Callable[[list[str]], str]] = {
-            name[3:].replace("kgs_", "kgs-"): getattr(self, name) for name in names
+            name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
 
     def answer(self, line: str) -> str | None:
@@ -66,12 +66,10 @@ class Engine:
             return None
         number = words.pop(0) if words[0].isascii() and words[0].isdecimal() else ""
         try:
-            run = self._commands.get(words[0] if words else "", _unknown)
-            status, text = "=", run(words[1:])
+            name, *rest = words or [""]
+            status, text = "=", self._commands.get(name, _unknown)(rest)
         except Refusal as refusal:
             status, text = "?", str(refusal)
-        except IllegalMove:
-            status, text = "?", "illegal move"
         except InputError as error:
             status, text = "?", error.problem
         return f"{status}{number} {text}".rstrip() + "\n\n"
@@ -112,10 +110,7 @@ class Engine:
 
     def do_boardsize(self, words: list[str]) -> str:
         """A square board, empty."""
-        size = _whole(words, 0)
-        if not 2 <= size <= MOST_ROWS:
-            raise Refusal("unacceptable size")
-        return self._new_game(size, size)
+        return self.do_rectangular_boardsize(words[:1] * 2)
 
     def do_rectangular_boardsize(self, words: list[str]) -> str:
         """A board of columns and rows, empty; an extension that KataGo has, too."""
@@ -149,9 +144,8 @@ class Engine:
 
     def do_set_free_handicap(self, words: list[str]) -> str:
         """Black stones on given points."""
-        if len(words) < 2 or len({word.upper() for word in words}) < len(words):
-            raise Refusal("bad vertex list")
-        if "PASS" in map(str.upper, words):
+        different = {word.upper() for word in words}
+        if len(words) < 2 or len(different) < len(words) or "PASS" in different:
             raise Refusal("bad vertex list")
         self._handicap(words)
         return ""
@@ -290,38 +284,35 @@ def _handicap_points(game: Game, count: int) -> list[str]:
     if min(game.rows, game.cols) < 7:
         return []
     line = 3 if min(game.rows, game.cols) < 13 else 4
-    left, right = LETTERS[line - 1], LETTERS[game.cols - line]
-    low, high = line, game.rows + 1 - line
-    points = [f"{left}{low}", f"{right}{high}", f"{left}{high}", f"{right}{low}"]
-    middle, center = LETTERS[game.cols // 2], game.rows // 2 + 1
-    sides = [f"{left}{center}", f"{right}{center}", f"{middle}{low}", f"{middle}{high}"]
-    odd = game.rows % 2 and game.cols % 2 and min(game.rows, game.cols) > 7
-    if not odd or count <= 4:
-        return points[:count]
-    if count in (5, 7, 9):
-        return [*points, *sides[: count - 5], f"{middle}{center}"]
-    return [*points, *sides][:count]
+    cols = LETTERS[line - 1], LETTERS[game.cols // 2], LETTERS[game.cols - line]
+    rows = line, game.rows // 2 + 1, game.rows + 1 - line
+    # Lower left, upper right, upper left, lower right; left, right, lower and upper side.
+    order = ("00", "22", "02", "20", "01", "21", "10", "12")
+    if not (game.rows % 2 and game.cols % 2 and min(game.rows, game.cols) > 7):
+        order = order[:4]
+    elif count in (5, 7, 9):
+        order = (*order[: count - 1], "11")
+    return [f"{cols[int(col)]}{rows[int(row)]}" for col, row in order[:count]]
 
 
 def serve(engine: Engine, source: TextIO, target: TextIO) -> None:
-    """Answer lines until `quit` or their end.
-
-    What anything else prints meanwhile goes to stderr: a line that is not GTP ends a controller.
-    """
-    with contextlib.redirect_stdout(sys.stderr):
-        engine.search.choose(engine.game, visits=1)  # kernels are compiled before a clock runs
-        settle(Game(2, 2), visits=1)
-        for line in source:
-            if response := engine.answer(line):
-                target.write(response)
-                target.flush()
-            if not engine.running:
-                return
+    """Answer lines until `quit` or their end."""
+    engine.search.choose(engine.game, visits=1)  # kernels are compiled before a clock runs
+    settle(Game(2, 2), visits=1)
+    for line in source:
+        if response := engine.answer(line):
+            target.write(response)
+            target.flush()
+        if not engine.running:
+            return
 
 
 @contextlib.contextmanager
 def protocol_stream() -> Iterator[TextIO]:
-    """Standard output for GTP alone; what C libraries print there goes to standard error."""
+    """Standard output for GTP alone; what anything else prints goes to standard error.
+
+    A line that is not GTP ends a controller.
+    """
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,8 @@ from holdfast.go.records import read_sgf
 from holdfast.go.rules import Game
 from holdfast.numbers import counted
 
-Verdict = Literal["escapes", "captured", "unknown"]
-_VERDICTS: tuple[Verdict, ...] = ("escapes", "captured", "unknown")
+_COLORS = ("", "black", "white")
+_VERDICTS = ("escapes", "captured", "unknown")
 DEPTH = 400
 POSITIONS = 200_000
 
@@ -30,12 +29,12 @@ class Ladder:
 
     vertex: str
     """One of its stones."""
-    color: Literal["black", "white"]
+    color: str
     stones: int
     liberties: int
-    attacked: Verdict
-    """What happens if the opponent moves first."""
-    defended: Verdict
+    attacked: str
+    """What happens if the opponent moves first: escapes, captured or unknown."""
+    defended: str
     """What happens if its own side answers the atari; a chain with two liberties is in none."""
     line: tuple[str, ...]
     """Moves of the capture, if the opponent moves first."""
@@ -48,7 +47,7 @@ class Ladders(Answer):
     source: str
     move: int
     """Number of moves played."""
-    to_move: Literal["black", "white"]
+    to_move: str
     ladders: Sequence[Ladder]
 
     title = "Ladders"
@@ -110,9 +109,8 @@ def ladder(path: str | Path, ply: int | None = None) -> Ladders:
         InputError: an invalid record.
     """
     game = read_sgf(path, ply)
-    names: tuple[Literal["black", "white"], ...] = ("black", "white")
     found = [ladder_of(game, cell) for cell in _weak_chains(game)]
-    return Ladders(str(path), len(game.moves), names[game.turn - 1], found)
+    return Ladders(str(path), len(game.moves), _COLORS[game.turn], found)
 
 
 def _weak_chains(game: Game) -> list[int]:
@@ -148,11 +146,13 @@ def ladder_of(game: Game, cell: int, positions: int = POSITIONS) -> Ladder:
         boards[0] = board
         # Whoever moves first may take a ko that only the other side may not retake.
         boards[0, kernels.INFO, kernels.TURN] = color if defends else 3 - color
-        verdicts[defends] = int(read(boards, moves, line, cell, not defends, positions))
+        verdicts[defends] = int(
+            read(boards, moves, line, np.array([positions]), cell, not defends, 0)
+        )
     caught = line[: int(np.argmax(line < 0))] if verdicts[0] == 1 else line[:0]
     return Ladder(
         game.vertex(cell),
-        "black" if color == kernels.BLACK else "white",
+        _COLORS[color],
         int(board[kernels.SIZE, head]),
         count,
         _VERDICTS[verdicts[0]],

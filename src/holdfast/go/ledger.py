@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.go.elo import elo_difference, interval_text
+from holdfast.go.elo import elo_difference, elo_text
 from holdfast.report.figures import bars, lines
 
 PARTS = ("search", "inference", "training", "waiting")
@@ -111,11 +111,9 @@ class Training(Answer):
         figures, tables = [], []
         if points:
             last = points[-1]
-            known = "unknown" if last["elo"] is None else f"{last['elo']:+.0f}"
-            reach = interval_text((last["low"], last["high"]))
             sentence = (
                 f"After {last['core_hours']:.2g} core-hours the network's Elo above "
-                f"{self.opponent} is {known} (95 % interval {reach})."
+                f"{self.opponent} is {elo_text(last['elo'], (last['low'], last['high']))}."
             )
             columns = {
                 "iteration": ColumnFormat("Iteration"),

@@ -14,7 +14,7 @@ from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.go.controller import EngineFailure, GtpProcess
-from holdfast.go.elo import Interval, elo_difference, interval_text
+from holdfast.go.elo import Interval, elo_difference, elo_text
 from holdfast.go.puct import make_search
 from holdfast.go.referee import settle
 from holdfast.go.rules import Game, Rules, result_text
@@ -37,9 +37,6 @@ class SearchPlayer:
         """Another game has other random numbers."""
         self.seed += 1
         self.search = make_search(self.net, self.seed, nodes=max(20_000, 40 * self.visits))
-
-    def tell(self, game: Game) -> None:
-        """Nothing: the game has the move."""
 
     def move(self, game: Game) -> str:
         """The move that was visited most."""
@@ -68,15 +65,11 @@ class GtpPlayer:
         for command in (size, "clear_board", f"komi {game.komi:g}"):
             self.engine.send(command)
 
-    def tell(self, game: Game) -> None:
-        """Send the last move."""
-        assert self.engine is not None
-        color, cell = game.moves[-1]
-        self.engine.send(f"play {'.bw'[color]} {game.vertex(cell)}")
-
     def move(self, game: Game) -> str:
-        """Ask for a move."""
+        """Send the opponent's last move, and ask for one."""
         assert self.engine is not None
+        for color, cell in game.moves[-1:]:
+            self.engine.send(f"play {'.bw'[color]} {game.vertex(cell)}")
         return self.engine.send(f"genmove {'.bw'[game.turn]}").lower()
 
     def close(self) -> None:
@@ -190,8 +183,7 @@ class Match(Answer):
             f"{self.a} won {self.wins} of {counted(len(self.games), 'game')} against {self.b}"
         )
         sentence += f" with {counted(self.draws, 'draw')}" if self.draws else ""
-        known = "unknown" if elo is None else f"{elo:+.0f}"
-        sentence += f": Elo difference {known} (95 % interval {interval_text(interval)})."
+        sentence += f": Elo difference {elo_text(elo, interval)}."
         rows = []
         for color in ("a", "b"):
             games = [game for game in self.games if game.black == color]
@@ -288,7 +280,6 @@ def _play(players: list[Player], game: Game, first: int) -> Played:
                 break
             game.play(vertex)
             active = 1 - active
-            players[active].tell(game)
     except (EngineFailure, InputError) as failure:
         reason = str(failure)
         players[active].close()

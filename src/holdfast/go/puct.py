@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.go import _puct
+from holdfast.go._kernels import PASS
 from holdfast.go._puct import COLUMNS, PLANES, PRIOR, Batch
 from holdfast.go._search import FIRST, VISITS, WINS
-from holdfast.go.rules import Game
+from holdfast.go.rules import Game, on_board
 from holdfast.go.search import (
     DEPTH,
     NODES,
@@ -22,12 +24,16 @@ from holdfast.go.search import (
     children,
     choice_of,
     make_position,
+    random_state,
 )
 
 Floats = NDArray[np.float32]
 Evaluator = Callable[[Floats], tuple[Floats, Floats]]
 """Planes [batch, 18, rows, cols] -> policy [batch, rows * cols + 1], not negative, the pass last; and the
 probability [batch] that the side to move wins."""
+
+LEAF_PLAYOUTS = 8
+"""Playouts from each leaf where a network plays; they cost about as much as the network's batch."""
 
 
 def oriented(planes: Floats, symmetry: int) -> Floats:
@@ -62,6 +68,8 @@ class PuctSearch:
     """Whether each batch is shown in a random orientation."""
     noise: float = 0.0
     """Share of Dirichlet noise in the priors of the root, for self-play."""
+    playouts: int = 0
+    """Playouts from each leaf; the share that wins is half of the leaf's value."""
     seed: int = 1
     nodes: int = NODES
     """Room of the tree; a full tree grows no deeper."""
@@ -71,6 +79,7 @@ class PuctSearch:
     def __post_init__(self) -> None:
         self.tree = TreeOfGame(COLUMNS, self.nodes)
         self._random = np.random.default_rng(self.seed)
+        self._state = random_state(self.seed)
 
     def choose(self, game: Game, visits: int | None = None, seconds: float | None = None) -> Choice:
         """Add simulations to the tree of a position.
@@ -101,10 +110,9 @@ class PuctSearch:
         """
         begin, longest = time.monotonic(), 0.0
         tree, position = self.tree.follow(game), make_position(game)
-        points = game.rows * game.cols
         batch = Batch(
             planes=np.empty((self.batch, PLANES, game.rows, game.cols), np.float32),
-            legal=np.empty((self.batch, points + 1), np.bool_),
+            legal=np.empty((self.batch, game.board.shape[1]), np.bool_),
             values=np.zeros(self.batch, np.float32),
             paths=np.empty((self.batch, DEPTH), np.int64),
         )
@@ -116,12 +124,14 @@ class PuctSearch:
                 noisy = True
                 self._add_noise(children(tree, 0))
             last = time.monotonic()
-            _puct.select(tree, position, batch, size, self.c, self.virtual_loss)
+            _puct.select(
+                tree, position, batch, size, self.c, self.virtual_loss, self.playouts, self._state
+            )
             choices = (8 if game.rows == game.cols else 4) if self.symmetries else 1
             symmetry = int(self._random.integers(choices))
             shown = np.ascontiguousarray(oriented(batch.planes[:size], symmetry))
-            policy = _checked(batch, shown, symmetry, (yield shown))
-            _puct.expand(tree, batch, policy, size, game.cols, self.virtual_loss)
+            policy = self._checked(batch, shown, symmetry, (yield shown))
+            _puct.expand(tree, batch, policy, size, self.virtual_loss)
             left -= size
             longest = max(longest, time.monotonic() - last)
             if seconds is not None and time.monotonic() + longest - begin >= seconds:
@@ -137,22 +147,30 @@ class PuctSearch:
         drawn = self._random.dirichlet(np.full(len(below), 10.0 / len(below)))
         values[below, PRIOR] = (1 - self.noise) * values[below, PRIOR] + self.noise * drawn
 
+    def _checked(
+        self, batch: Batch, shown: Floats, symmetry: int, found: tuple[Floats, Floats]
+    ) -> Floats:
+        """The policy [batch, cells]; writes the values of games that are not over."""
+        size, _, rows, cols = shown.shape
+        policy, values = (np.asarray(part, np.float32) for part in found)
+        if policy.shape != (size, rows * cols + 1) or values.shape != (size,):
+            raise ValueError(f"evaluator: shapes {policy.shape} and {values.shape}")
+        if not (np.isfinite(policy).all() and np.isfinite(values).all() and (policy >= 0).all()):
+            raise ValueError("evaluator: values that are not finite, or a negative policy")
+        running = batch.legal[:size, PASS]
+        weight = 0.5 if self.playouts else 1.0
+        own = batch.values[:size]
+        own[running] += weight * (np.clip(values[running], 0.0, 1.0) - own[running])
+        back = restored(policy[:, :-1].reshape(-1, rows, cols), symmetry)
+        of_cells = np.zeros(batch.legal.shape, np.float32)
+        of_cells[:size, on_board(rows, cols)] = back.reshape(size, -1)
+        of_cells[:size, PASS] = policy[:, -1]
+        return of_cells
 
-def _checked(batch: Batch, shown: Floats, symmetry: int, found: tuple[Floats, Floats]) -> Floats:
-    """The policy [size, points + 1]; writes the values of games that are not over."""
-    size, _, rows, cols = shown.shape
-    policy, values = (np.asarray(part, np.float32) for part in found)
-    if policy.shape != (size, rows * cols + 1) or values.shape != (size,):
-        raise ValueError(f"evaluator: shapes {policy.shape} and {values.shape}")
-    if not (np.isfinite(policy).all() and np.isfinite(values).all() and (policy >= 0).all()):
-        raise ValueError("evaluator: values that are not finite, or a negative policy")
-    running = batch.legal[:size, -1]
-    batch.values[:size][running] = np.clip(values[running], 0.0, 1.0)
-    back = restored(policy[:, :-1].reshape(-1, rows, cols), symmetry).reshape(size, -1)
-    return np.concatenate([back, policy[:, -1:]], axis=1)
 
-
-def make_search(net: str | None, seed: int, nodes: int = NODES) -> PlayoutSearch | PuctSearch:
+def make_search(
+    net: str | Path | None, seed: int, nodes: int = NODES
+) -> PlayoutSearch | PuctSearch:
     """The search of a network's file, or by playouts without one.
 
     Raises:
@@ -162,4 +180,4 @@ def make_search(net: str | None, seed: int, nodes: int = NODES) -> PlayoutSearch
         return PlayoutSearch(seed, nodes)
     from holdfast.go.net import evaluator, load_net
 
-    return PuctSearch(evaluator(load_net(net)), seed=seed, nodes=nodes)
+    return PuctSearch(evaluator(load_net(net)), playouts=LEAF_PLAYOUTS, seed=seed, nodes=nodes)

@@ -106,29 +106,28 @@ class Game:
         self.cols = self.cols or self.rows
         if not (1 <= self.rows <= MOST_ROWS and 1 <= self.cols <= MOST_ROWS):
             read_size(f"{self.rows}x{self.cols}")
-        self.set_rules(self.rules)
         cells = max((self.rows + 2) * (self.cols + 1) + 1, kernels.LEAST_CELLS)
-        self.zobrist = np.random.default_rng(_SEED).integers(
-            1 << 63, size=(2, cells), dtype=np.uint64
-        )  # [colors, cells]
         self.board = np.empty((kernels.PLANES, cells), np.int64)
-        self._scratch = np.empty_like(self.board)
         self._points = np.empty(cells, np.int64)
+        self.history = _history(4 * self.rows * self.cols, cells)
+        self.set_rules(self.rules)
         self._start()
 
     def set_rules(self, rules: str | Rules) -> None:
         """Go on under other rules; positions so far were remembered under those before."""
         self.rules = named_rules(rules) if isinstance(rules, str) else rules
-        self.superko = self.rules.ko != "simple"
-        self.situational = self.rules.ko == "situational"
-        self.suicide = self.rules.suicide
+        self.history = self.history._replace(
+            superko=self.rules.ko != "simple",
+            situational=self.rules.ko == "situational",
+            suicide=self.rules.suicide,
+        )
 
     def _start(self) -> None:
         """The empty board, which is the first position."""
         self.moves.clear()
         kernels.clear(self.board, self.rows, self.cols)
-        self.history = _history(4 * self.rows * self.cols, self.board.shape[1])
-        kernels.remember(self.history, self.board, np.uint64(0), self.situational)
+        self.history.table[:], self.history.count[0] = 0, 0
+        kernels.remember(self.history, self.board, np.uint64(0))
 
     @property
     def turn(self) -> int:
@@ -146,8 +145,7 @@ class Game:
         return self._grid(self.board[kernels.COLOR]).astype(np.int8)
 
     def _grid(self, cells: NDArray[np.generic]) -> NDArray[np.generic]:
-        width = self.cols + 1
-        return cells[width : width * (self.rows + 1)].reshape(self.rows, width)[:, 1:]
+        return cells[on_board(self.rows, self.cols)].reshape(self.rows, self.cols)
 
     def cell(self, vertex: str) -> int:
         """The cell of a vertex such as ``D4`` or ``pass``.
@@ -182,16 +180,7 @@ class Game:
 
     def legal(self, color: int | None = None) -> list[int]:
         """The cells where a color (default: the side to move) may play, in order; passing is legal, too."""
-        found = kernels.allowed(
-            self.board,
-            self.history,
-            self._scratch,
-            self.zobrist,
-            self._points,
-            color or self.turn,
-            self.superko,
-            self.suicide,
-        )
+        found = kernels.allowed(self.board, self.history, self._points, color or self.turn)
         return sorted(self._points[:found].tolist())
 
     def play(self, move: str | int, color: int | None = None) -> None:
@@ -218,28 +207,13 @@ class Game:
             return ""
         if board[kernels.COLOR, cell] != EMPTY:
             return "occupied"
-        if not kernels.legal(board, cell, color, self.suicide):
+        if not kernels.legal(board, cell, color, self.history.suicide):
             return "ko" if cell == board[INFO, kernels.KO] else "suicide"
-        if self.superko:
-            before = self.history.keys[self.history.count[0] - 1]
-            key = np.uint64(
-                kernels.key_after(board, self._scratch, self.zobrist, before, cell, color)
-            )
-            if kernels.repeats(board, self.history, self._scratch, key, cell, color):
-                return "superko"
-        return ""
+        return "superko" if kernels.repeats(board, self.history, cell, color) else ""
 
     def _put(self, cell: int, color: int) -> None:
         self.reserve(1)
-        kernels.advance(
-            self.board,
-            self.history,
-            self._scratch,
-            self.zobrist,
-            cell,
-            color,
-            self.situational,
-        )
+        kernels.advance(self.board, self.history, cell, color)
         self.moves.append((color, cell))
 
     @contextmanager
@@ -257,9 +231,9 @@ class Game:
         old, count = self.history, int(self.history.count[0])
         if count + more <= len(old.keys):
             return
-        self.history = _history(2 * (count + more), old.cells.shape[1])
-        self.history.keys[:count], self.history.cells[:count] = old.keys[:count], old.cells[:count]
-        self.history.count[0] = count
+        new = _history(2 * (count + more), old.cells.shape[1])
+        new.keys[:count], new.cells[:count] = old.keys[:count], old.cells[:count]
+        self.history = old._replace(table=new.table, keys=new.keys, cells=new.cells)
         for number, key in enumerate(old.keys[:count]):
             self.history.table[kernels.find_slot(self.history, key, 0)] = number + 1
 
@@ -300,6 +274,11 @@ class Game:
         return "\n".join([*lines, "   " + " ".join(LETTERS[: self.cols])])
 
 
+def on_board(rows: int, cols: int) -> NDArray[np.int64]:
+    """[points] The cells that are not border, row by row."""
+    return (np.arange(1, rows + 1)[:, None] * (cols + 1) + np.arange(1, cols + 1)).ravel()
+
+
 def _history(positions: int, cells: int) -> kernels.History:
     """Room for a number of positions."""
     slots = 1 << (2 * positions).bit_length()
@@ -308,6 +287,11 @@ def _history(positions: int, cells: int) -> kernels.History:
         keys=np.zeros(positions, np.uint64),
         cells=np.zeros((positions, cells), np.int8),
         count=np.zeros(1, np.int64),
+        zobrist=np.random.default_rng(_SEED).integers(1 << 63, size=(2, cells), dtype=np.uint64),
+        scratch=np.empty((kernels.PLANES, cells), np.int64),
+        superko=True,
+        situational=False,
+        suicide=True,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,20 +65,22 @@ def make_position(game: Game, by_points: bool = False) -> Position:
         root[kernels.INFO, kernels.PASSES] = 0
     return Position(
         root=root,
-        boards=np.empty((2, *game.board.shape), np.int64),
+        board=np.empty_like(game.board),
         history=game.history,
-        zobrist=game.zobrist,
         patterns=pattern_table(),
         points=np.zeros(cells, np.int64),
         first=np.zeros(cells, np.int64),
         owner=np.zeros(cells, np.int8),
         path=np.zeros(DEPTH, np.int64),
-        superko=game.superko,
-        situational=game.situational,
-        suicide=game.suicide,
         komi=0.0 if by_points else float(game.komi),
         by_points=by_points,
     )
+
+
+def random_state(seed: int) -> NDArray[np.uint64]:
+    """[1] Any state but 0 of the random numbers of playouts: the golden ratio spreads small seeds."""
+    mixed = (seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
+    return np.array([mixed or 1], np.uint64)
 
 
 def children(tree: Tree, node: int) -> NDArray[np.int64]:
@@ -97,6 +98,7 @@ class TreeOfGame:
     tree: Tree = field(init=False)
     _setting: tuple[object, ...] = ()
     _moves: list[tuple[int, int]] = field(default_factory=list)
+    _turn: int = kernels.BLACK
 
     def __post_init__(self) -> None:
         self.tree = make_tree(self.nodes, self.columns)
@@ -104,23 +106,22 @@ class TreeOfGame:
     def follow(self, game: Game) -> Tree:
         """The tree for a position: below the moves since the last call, or an empty one."""
         setting = (game.rows, game.cols, game.rules, game.komi)
-        known = len(self._moves)
-        node = 0
-        if setting != self._setting or game.moves[:known] != self._moves:
-            node = -1
-        for _, cell in game.moves[known:]:
-            below = children(self.tree, node) if node >= 0 else np.empty(0, np.int64)
+        known, turn = len(self._moves), self._turn
+        node = 0 if setting == self._setting and game.moves[:known] == self._moves else -1
+        for color, cell in game.moves[known:]:
+            below = children(self.tree, max(node, 0))
             match = below[self.tree.links[below, MOVE] == cell]
-            node = int(match[0]) if len(match) else -1
-        turns = [color for color, _ in game.moves[known:]]
-        if any(one == two for one, two in pairwise(turns)):
-            node = -1  # a side moved twice, which no tree has
+            # The sides take turns in a tree.
+            node = int(match[0]) if node >= 0 and color == turn and len(match) else -1
+            turn = 3 - color
+        if turn != game.turn:
+            node = -1
         if node:
             target = make_tree(self.nodes, self.columns)
             if node > 0:
                 _search.reroot(self.tree, node, target)
             self.tree = target
-        self._setting, self._moves = setting, list(game.moves)
+        self._setting, self._moves, self._turn = setting, list(game.moves), game.turn
         return self.tree
 
 
@@ -142,7 +143,7 @@ def choice_of(tree: Tree, order: NDArray[np.float32]) -> Choice:
     ]
     line, node = [], best(0)
     first = node
-    while node and len(line) < DEPTH and tree.values[node, VISITS]:
+    while node and tree.values[node, VISITS]:
         line.append(int(tree.links[node, MOVE]))
         node = best(node)
     candidates.sort(key=lambda row: (-row.visits, row.cell))
@@ -164,9 +165,7 @@ class PlayoutSearch:
     def __init__(self, seed: int = 1, nodes: int = NODES, by_points: bool = False) -> None:
         self.by_points = by_points
         self._tree = TreeOfGame(columns=6, nodes=nodes)
-        # Any state but 0: the golden ratio spreads small seeds.
-        mixed = (seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
-        self._state = np.array([mixed or 1], np.uint64)
+        self._state = random_state(seed)
 
     def choose(self, game: Game, visits: int | None = None, seconds: float | None = None) -> Choice:
         """Search a position for the side to move.

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.files import write_whole
-from holdfast.go._kernels import BLACK, WHITE
+from holdfast.go._kernels import BLACK, PASS, WHITE
 from holdfast.go._puct import PLANES, describe
-from holdfast.go.puct import Evaluator, Floats, PuctSearch
-from holdfast.go.rules import Game
-from holdfast.go.search import Choice, PlayoutSearch
+from holdfast.go.puct import LEAF_PLAYOUTS, Evaluator, Floats, PuctSearch
+from holdfast.go.rules import Game, on_board
+from holdfast.go.search import PlayoutSearch
 
 Sample = dict[str, Any]
 """Sample of a position by name; a file has one of each, over its positions."""
@@ -44,7 +44,8 @@ class SelfPlay:
     quick_visits: int = 20
     """Simulations of a quick search."""
     playout_visits: int = 400
-    """Simulations per move of the games that playout search plays."""
+    """Simulations of a full search of the games that playout search plays; its quick searches have as
+    large a share of them as a network's."""
     full_share: float = 0.25
     """Share of full searches."""
     opening_moves: int = 10
@@ -53,6 +54,8 @@ class SelfPlay:
     c: float = 1.1
     batch: int = 4
     """Leaves of a game per batch of the network."""
+    leaf_playouts: int = LEAF_PLAYOUTS
+    """Playouts from each leaf, whose result is half of its value; 0: the network's value alone."""
 
 
 @dataclass(frozen=True)
@@ -133,26 +136,32 @@ def _play(part: Part, number: int) -> Running:
     settings, seed = part.settings, part.seed + number
     random = np.random.default_rng(seed)
     game = part.start.copy()
-    puct = PuctSearch(_unused, settings.batch, settings.c, seed=seed, nodes=NODES)
+    puct = PuctSearch(
+        _unused,
+        settings.batch,
+        settings.c,
+        playouts=settings.leaf_playouts,
+        seed=seed,
+        nodes=NODES,
+    )
     playouts = PlayoutSearch(seed, nodes=NODES)
     samples = list[Sample]()
     while not game.over and len(game.moves) < 3 * game.rows * game.cols:
         full = random.random() < settings.full_share
-        visits = settings.visits if full else settings.quick_visits
+        limit = settings.visits if full else settings.quick_visits
         if part.net is None:
-            choice, full = playouts.choose(game, settings.playout_visits), True
+            choice = playouts.choose(game, limit * settings.playout_visits // settings.visits)
         else:
             puct.noise = settings.noise if full else 0.0
-            choice = yield from puct.steps(game, visits)
-        policy = _visits(game, choice)
+            choice = yield from puct.steps(game, limit)
+        visits = np.zeros(game.board.shape[1])
+        for row in choice.candidates:
+            visits[row.cell] = row.visits
+        visits /= visits.sum()
         if full:
-            samples.append(_sample(game, policy))
-        cell = choice.cell
-        if len(game.moves) < settings.opening_moves:
-            place = int(random.choice(len(policy), p=policy))
-            row, col = divmod(place, game.cols)
-            cell = 0 if row == game.rows else (row + 1) * (game.cols + 1) + col + 1
-        game.play(cell)
+            samples.append(_sample(game, visits))
+        drawn = len(game.moves) < settings.opening_moves
+        game.play(int(random.choice(len(visits), p=visits)) if drawn else choice.cell)
     # The end of the game is what its positions were worth, each for its side to move.
     owners, score = game.owners(), game.score()
     lead = (owners == BLACK).astype(np.int8) - (owners == WHITE)
@@ -166,21 +175,12 @@ def _unused(_: Floats) -> tuple[Floats, Floats]:
     raise AssertionError("the games of a part are evaluated together")
 
 
-def _visits(game: Game, choice: Choice) -> NDArray[np.float64]:
-    """[points + 1] Share of each move in the visits, the pass last."""
-    visits = np.zeros(game.rows * game.cols + 1)
-    for row in choice.candidates:
-        line, col = divmod(row.cell, game.cols + 1)
-        visits[(line - 1) * game.cols + col - 1 if row.cell else -1] = row.visits
-    shares: NDArray[np.float64] = visits / visits.sum()
-    return shares
-
-
-def _sample(game: Game, policy: NDArray[np.float64]) -> Sample:
+def _sample(game: Game, visits: NDArray[np.float64]) -> Sample:
+    """What is known before the end of the game, with the share of the visits that each cell has."""
     planes = np.empty((PLANES, game.rows, game.cols), np.float32)
     describe(planes, game.history, game.board)
     return {
         "planes": planes.astype(bool),
-        "policy": policy.astype(np.float32),
+        "policy": visits[[*on_board(game.rows, game.cols), PASS]].astype(np.float32),
         "side": np.int8(1 if game.turn == BLACK else -1),
     }

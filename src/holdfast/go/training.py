@@ -37,6 +37,7 @@ class Steps:
 
     batch: int = 128
     learning_rate: float = 1e-3
+    """At the start of an iteration; it falls to 0 until its end, so that what is published is settled."""
     uses: float = 8.0
     """How often a sample is used, on average."""
     window: int = 20
@@ -136,8 +137,12 @@ def train(config: str | Path | Mapping[str, Any], output: Path, ray: str | None 
             if settings.rating.every and row.number % settings.rating.every == 0:
                 row = _rated(row, path, settings.rating, start)
             rows.append(row)
-            kept = {"config": fixed, "iterations": [asdict(each) for each in rows]}
-            kept |= {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
+            kept = {
+                "config": fixed,
+                "iterations": [asdict(each) for each in rows],
+                "net": net.state_dict(),
+                "optimizer": optimizer.state_dict(),
+            }
             content = io.BytesIO()
             torch.save(kept, content)
             write_whole(state, content.getbuffer())
@@ -168,7 +173,9 @@ def _steps(
     random = np.random.default_rng([settings.seed, number])
     rows, cols = data["owners"].shape[1:]
     losses = []
-    for _ in range(max(1, round(steps.uses * fresh / steps.batch))):
+    length = max(1, round(steps.uses * fresh / steps.batch))
+    for step in range(length):
+        optimizer.param_groups[0]["lr"] = steps.learning_rate * (1.0 - step / length)
         # A batch is seen in one of the symmetries.
         drawn = random.integers(len(data["score"]), size=steps.batch)
         turn = int(random.integers(8 if rows == cols else 4))
@@ -208,8 +215,13 @@ def _rated(row: Iteration, path: Path, rating: Rating, start: Game) -> Iteration
         rules=start.rules,
         seed=row.number,
     )
-    counts = {"wins": found.wins, "losses": found.losses, "draws": found.draws}
-    return replace(row, **counts, rating_s=sum(found.core_s))
+    return replace(
+        row,
+        wins=found.wins,
+        losses=found.losses,
+        draws=found.draws,
+        rating_s=sum(found.core_s),
+    )
 
 
 def _restore(
