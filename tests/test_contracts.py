@@ -34,7 +34,7 @@ HEAVY = {
 
 
 def test_the_contract_and_the_command_line_know_the_same_rooms() -> None:
-    from holdfast.cli import ROOMS as MOUNTED
+    from holdfast.cli import COMMANDS as MOUNTED
     from holdfast.cli import home
 
     homes = {home(room) for room in MOUNTED} - {"holdfast.compare", "holdfast.why"}
@@ -58,7 +58,7 @@ def test_help_loads_nothing_heavy() -> None:
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)\n"
     )
-    from holdfast.cli import ROOMS as MOUNTED
+    from holdfast.cli import COMMANDS as MOUNTED
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert HEAVY.isdisjoint(done.stderr.split())

@@ -36,7 +36,7 @@ from cyclopts import (
 from holdfast import progress
 from holdfast.answer import Answer, Finding, Page, Section, Unknown, Value
 from holdfast.durations import duration_text, parse_duration
-from holdfast.errors import InputError, MissingExtraError
+from holdfast.errors import InputError
 from holdfast.plain import plain
 
 USAGE = 2
@@ -218,50 +218,6 @@ class Printed(Answer):
         if "verbose" in inspect.signature(self.render).parameters:
             return self.render(self.result, verbose=verbose)
         return self.render(self.result)
-
-
-EXTRAS = {
-    "fleet": "sim",
-    "data": "croissant",
-    "fst": "automata",
-    **{
-        n: n
-        for n in (
-            "runs",
-            "carbon",
-            "lm",
-            "profile",
-            "sparse",
-            "private",
-            "federated",
-            "speech",
-            "go",
-        )
-    },
-}
-"""Room -> the extra with its libraries."""
-_PARTS = {
-    **{part: part for part in ("records", "curation", "pipeline")},
-    **dict.fromkeys(("generate", "train-exits", "calibrate-heads"), "hf"),
-}
-"""Parts of `data` and `lm` with an extra of their own."""
-
-
-def lacking(error: ImportError, words: Sequence[str]) -> MissingExtraError | None:
-    """What says which extra to install; None where a library of holdfast's own is missing.
-
-    Args:
-        error: of a library that is not installed, or of a room raised from it.
-        words: of the command line, the room's name among them.
-    """
-    cause = error.__cause__ or error
-    library = (getattr(cause, "name", None) or "").partition(".")[0]
-    named = [word for word in words if word in EXTRAS or word in _PARTS][:2]
-    extras = [_PARTS[word] for word in named if word in _PARTS]
-    extras += [EXTRAS[word] for word in named[:1] if word in EXTRAS]
-    if not isinstance(cause, ModuleNotFoundError) or library in ("", "holdfast") or not extras:
-        return None
-    return MissingExtraError(library, extras[0])
 
 
 def facts(values: Any, exit_code: int = 0) -> Printed:
