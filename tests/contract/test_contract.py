@@ -85,8 +85,9 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
 
 
 def test_every_command_has_a_case_that_succeeds() -> None:
-    page = (product.REPOSITORY / "docs" / "cli.md").read_text()
-    named = re.findall(r"^## (holdfast.*)$", page, re.MULTILINE)
+    docs = product.REPOSITORY / "docs"
+    pages = [path.read_text() for path in (docs / "cli.md", *(docs / "cli").glob("*.md"))]
+    named = re.findall(r"^## (holdfast.*)$", "\n".join(pages), re.MULTILINE)
     commands = {name for name in named if not any(other.startswith(f"{name} ") for other in named)}
     assert len(commands) >= 60
     ran = [
