@@ -104,8 +104,9 @@ class Answer:
     @property
     def headline(self) -> str:
         """The first finding, in one sentence."""
-        derived = Finding(self._shown_sections()[0].sentence)
-        return _sentence(next(iter(self.findings()), derived))
+        for finding in self.findings():
+            return _sentence(finding)
+        return self._shown_sections()[0].sentence  # sections may quote the headline themselves
 
     def _shown_sections(self) -> Sequence[Section]:
         """The sections of page and document: the result's own, or its JSON as tables."""
