@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What the testbed's README states: its time is compressed.
 DEMO_WINDOWS := --check-before 45s --check-after 10s --preempt-slack 30s --checkpoint 60s --init 1s --long-run 60s
 
-.PHONY: help demo test test-full lint bench docs flower clean
+.PHONY: help demo test test-full lint bench docs release flower clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -63,12 +63,11 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
+	$(BIN)/python tools/weigh.py --over
 
-bench: $(VENV)/.peers .jpeg ## side-by-side benchmarks; rewrites docs/benchmarks.md
-	for name in fleet_ingest_report fleet_simulate ledger runs_recorder runs_hang runs_diagnose runs_checkpoints \
-	  automata_compose automata_batches query_compile query_search query_truth records_read records_training croissant_load \
-	  carbon_plan profile_ops profile_numerics go_playouts go_strength; do \
-	  $(BIN)/python benchmarks/$$name.py; done
+# The scripts say themselves what they need; those of a study of days resume.
+bench: $(VENV)/.peers .jpeg ## side-by-side benchmarks, all or ROOM=carbon; rewrites docs/benchmarks.md
+	$(BIN)/python benchmarks/run_all.py $(ROOM)
 	$(BIN)/python benchmarks/render.py
 
 docs: $(VENV)/.docs ## build the documentation into site/
@@ -77,10 +76,13 @@ docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/python benchmarks/render.py
 	$(BIN)/zensical build --clean --strict
 
+release: $(VENV)/.test ## source distribution and wheel in dist/, each checked in a fresh environment
+	$(BIN)/python tools/release.py
+
 flower: $(FLOWER)/.installed ## the environment of the Flower app, .venv-flower
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(FLOWER) $(CLIENTS) out site
+	rm -rf $(VENV) $(FLOWER) $(CLIENTS) dist out site
 
 # A stamp says which groups of packages the environment holds; a change of the lists renews it.
 $(VENV)/bin/python:

@@ -1,4 +1,4 @@
-"""`benchmarks/results/*.json` -> `docs/benchmarks.md`: every comparison, won or lost.
+"""`benchmarks/results/*.json` -> `docs/benchmarks.md`, and a page per room behind it with every comparison.
 
 Other pages have tables of the results between two comments, which are filled here, too:
 
@@ -10,52 +10,104 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 MARKED = re.compile(
     r"(<!-- table of (?P<result>\w+): (?P<caption>.+?) -->\n).*?(<!-- end of table -->\n)",
     re.DOTALL,
 )
 
-HEAD = """\
-<!-- Made by benchmarks/render.py from benchmarks/results/; edit those. -->
+GENERATED = "<!-- Made by benchmarks/render.py from benchmarks/results/; edit those. -->"
+HEAD = f"""\
+{GENERATED}
 
 # Benchmarks
 
-holdfast and the best peers on the same input. A ratio above 1 means that holdfast is faster; lost
-comparisons are listed like won ones. `make bench` measures again.
+holdfast and the best peers on the same input. A ratio above 1 means that holdfast is faster. Of each
+benchmark this page has the comparison in the middle (of an even number, the lower one of the two) and the
+lowest ratio; the pages behind it have every comparison, won or lost, with machine and versions.
+`make bench` measures again, `make bench ROOM=carbon` one room.
 """
+TITLES = {
+    "automata": "Automata (fst)",
+    "croissant": "Croissant descriptions",
+    "curation": "Data curation",
+    "federated": "Federated learning",
+    "lm": "Generation and safety of language models",
+    "pipeline": "Input pipelines",
+    "private": "Private computation",
+    "profile": "Profiles and numeric deviation",
+    "query": "Regex queries",
+    "records": "Progressive records",
+    "sparse": "Sparse networks",
+}
+"""First word of a result's name -> title of its page, where it is not the word itself."""
 
 
-def page() -> str:
-    """The page for the results that are there."""
-    results = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))
-    ]
-    return "\n".join([HEAD, *_summary(results), *map(_section, results)])
+def pages() -> dict[str, str]:
+    """Name in docs/ -> text, for the results that are there."""
+    rooms: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(RESULTS.glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        rooms.setdefault(path.stem.partition("_")[0], []).append(result)
+    made = {"benchmarks.md": "\n".join([HEAD, *_headlines(rooms), *_limits(rooms)])}
+    for room, results in rooms.items():
+        head = f"{GENERATED}\n\n# Benchmarks: {title(room)}\n"
+        made[f"benchmarks/{room}.md"] = "\n".join([head, *map(_section, results)])
+    return made
 
 
-def _summary(results: list[dict[str, Any]]) -> list[str]:
-    """One row per benchmark: how its comparisons went, and how many of its goals and limits were met."""
+def title(room: str) -> str:
+    """Of a room's page."""
+    return TITLES.get(room, room.capitalize())
+
+
+def _link(room: str, result: dict[str, Any]) -> str:
+    anchor = re.sub(r"[^a-z0-9 -]", "", result["title"].lower()).replace(" ", "-")
+    return f"[{result['title']}](benchmarks/{room}.md#{anchor})"
+
+
+def _headlines(rooms: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """One row per benchmark with comparisons: the one in the middle, the lowest, and how many were won."""
     lines = [
-        "| benchmark | comparisons won | median ratio | goals met | limits kept |",
-        "|-|-:|-:|-:|-:|",
+        "| benchmark | comparison in the middle | ratio | holdfast | peer | lowest | won | goals met |",
+        "|-|-|-:|-:|-:|-:|-:|-:|",
     ]
-    for result in results:
-        ratios = [row["ratio"] for row in result["comparisons"]]
-        aimed = [row["ratio"] >= row["target"] for row in result["comparisons"] if row["target"]]
-        limits = [_kept(row) for row in result["limits"] if row["limit"] is not None]
-        won = f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)}" if ratios else ""
-        median = f"{statistics.median(ratios):.2f}" if ratios else ""
-        goals, kept = (
-            f"{sum(marks)} of {len(marks)}" if marks else "" for marks in (aimed, limits)
-        )
-        lines.append(f"| {result['title']} | {won} | {median} | {goals} | {kept} |")
+    for room, results in rooms.items():
+        for result in results:
+            rows = sorted(result["comparisons"], key=lambda row: row["ratio"])
+            if not rows:
+                continue
+            row = rows[(len(rows) - 1) // 2]
+            won = sum(each["ratio"] > 1 for each in rows)
+            aimed = [each["ratio"] >= each["target"] for each in rows if each["target"]]
+            met = f"{sum(aimed)} of {len(aimed)}" if aimed else ""
+            cells = [
+                _link(room, result),
+                row["what"],
+                f"**{row['ratio']:.2f}**",
+                _seconds(row["ours_s"]),
+                f"{row['peer']} {_seconds(row['peer_s'])}",
+                f"{rows[0]['ratio']:.2f}",
+                f"{won} of {len(rows)}",
+                met,
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _limits(rooms: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """How many limits (of memory, accuracy, overhead) each benchmark kept."""
+    lines = ["## Limits", "", "| benchmark | limits kept |", "|-|-:|"]
+    for room, results in rooms.items():
+        for result in results:
+            kept = [_kept(row) for row in result["limits"] if row["limit"] is not None]
+            if kept:
+                lines.append(f"| {_link(room, result)} | {sum(kept)} of {len(kept)} |")
     return [*lines, ""]
 
 
@@ -154,9 +206,11 @@ def _kept(row: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Rewrite the page, and the tables of the others."""
-    PAGE.write_text(page(), encoding="utf-8")
-    for path in PAGE.parent.glob("*.md"):
+    """Rewrite the pages, and the tables of the others."""
+    for name, text in pages().items():
+        (DOCS / name).parent.mkdir(exist_ok=True)
+        (DOCS / name).write_text(text, encoding="utf-8")
+    for path in DOCS.glob("*.md"):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:
             path.write_text(filled(text), encoding="utf-8")

@@ -59,7 +59,7 @@ def dummy_room(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("holdfast_dummy_room")
     module.app = room  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "holdfast_dummy_room", module)
-    monkeypatch.setitem(cli.ROOMS, "dummy", "A room for tests.")
+    monkeypatch.setitem(cli.COMMANDS, "dummy", "A room for tests.")
     monkeypatch.setitem(cli._HOMES, "dummy", "holdfast_dummy_room")
     monkeypatch.setattr(progress, "_quiet", False)
 

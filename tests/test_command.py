@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import answer, cli, compare, progress
 from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table, Value
-from holdfast.command import Count, Duration, Options, Output, Share, room, run
+from holdfast.command import Count, Duration, Options, Output, Printed, Share, room, run
 from holdfast.errors import InputError
 
 
@@ -331,3 +331,23 @@ def test_the_command_from_the_root(tmp_path: Path, capsys: pytest.CaptureFixture
             cli.main(line)
         assert ended.value.code == 1
         assert json.loads(capsys.readouterr().out)["worse"] == ["x"]
+
+
+def test_a_result_without_sections_has_figures_and_a_page() -> None:
+    found = Printed({"sizes": [1, 2], "huge": 10**400, "name": "a", "ok": True}, lambda _: "shown")
+    assert [(each.name, each.value) for each in found.values()] == [
+        ("sizes.count", 2),
+        ("huge.log10", 400.0),
+        ("ok", 1.0),
+    ]
+    assert found.headline == "sizes: 2; huge: " + found.headline.partition("huge: ")[2]
+    (section,) = found.page().sections
+    assert section.tables[0].data.num_rows == 4
+    assert compare.compare(found.document(), found.document()).to_dict()["worse"] == []
+
+
+def test_what_is_no_answer_cannot_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["fleet", "alerts", "--save", str(tmp_path / "x.json")])
+    assert ended.value.code == 2
+    assert not (tmp_path / "x.json").exists()

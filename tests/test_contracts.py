@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 
 import reference
 import render
+import run_all
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -34,13 +36,24 @@ HEAVY = {
 
 
 def test_the_contract_and_the_command_line_know_the_same_rooms() -> None:
-    from holdfast.cli import ROOMS as MOUNTED
+    from holdfast.cli import COMMANDS as MOUNTED
     from holdfast.cli import home
 
     homes = {home(room) for room in MOUNTED} - {"holdfast.compare", "holdfast.why"}
     assert {module.split(".")[1] for module in homes} == set(ROOMS)
     for module in homes:
         assert importlib.import_module(module).app
+
+
+def test_the_map_has_every_room_and_the_floor_every_module() -> None:
+    text = (REPOSITORY / "docs" / "contributing" / "design.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
+    assert sorted(rooms) == sorted(ROOMS)
+    source = REPOSITORY / "src" / "holdfast"
+    modules = {path.stem for path in source.glob("*.py")} | {"report"}
+    floor = text[text.index("## The floor") : text.index("## Who may import whom")]
+    named = set(re.findall(r"`(\w+)`(?=[^|]*\|[^|]*\|$)", floor, re.MULTILINE))
+    assert named == modules - {"__init__", "cli", "why", "compare"}
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -58,7 +71,7 @@ def test_help_loads_nothing_heavy() -> None:
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)\n"
     )
-    from holdfast.cli import ROOMS as MOUNTED
+    from holdfast.cli import COMMANDS as MOUNTED
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert HEAVY.isdisjoint(done.stderr.split())
@@ -71,19 +84,30 @@ def test_generated_pages_are_fresh(page: str) -> None:
     assert stored == reference.PAGES[page](), "run: python tools/reference.py"
 
 
-def test_the_page_of_benchmarks_is_fresh() -> None:
-    assert render.PAGE.read_text(encoding="utf-8") == render.page(), (
-        "run: python benchmarks/render.py"
-    )
-    for path in render.PAGE.parent.glob("*.md"):
+def test_the_pages_of_benchmarks_are_fresh() -> None:
+    for name, text in render.pages().items():
+        stored = (render.DOCS / name).read_text(encoding="utf-8")
+        assert stored == text, f"{name}: run: python benchmarks/render.py"
+    for path in render.DOCS.glob("*.md"):
         text = path.read_text(encoding="utf-8")
         assert render.filled(text) == text, f"{path.name}: run: python benchmarks/render.py"
+
+
+def test_every_benchmark_can_be_run_by_its_room() -> None:
+    scripts = run_all.scripts()
+    rooms = {script.split("/")[1].split("_")[0] for script in scripts}
+    named = [script for room in rooms for script in run_all.scripts(room)]
+    assert sorted(named) == sorted(scripts)
+    assert all((REPOSITORY / script).exists() for script in named)
+    with pytest.raises(SystemExit):
+        run_all.scripts("nothing")
 
 
 def test_every_command_and_option_says_what_it_does() -> None:
     silent = [
         line
-        for line in reference.cli_page().splitlines()
+        for room in reference.ROOMS
+        for line in reference.room_page(room).splitlines()
         if line.startswith("| `") and line.rstrip("| ").endswith("`")
     ]
     assert not silent
@@ -110,7 +134,7 @@ def test_make_help_lists_the_targets() -> None:
         ["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     listed = {line.split()[1] for line in done.stdout.splitlines()}
-    assert {"help", "demo", "test", "test-full", "lint", "bench", "docs"} <= listed
+    assert {"help", "demo", "test", "test-full", "lint", "bench", "docs", "release"} <= listed
 
 
 def _plain(requirement: str) -> str:

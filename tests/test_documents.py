@@ -15,9 +15,15 @@ import pytest
 from markdown_it import MarkdownIt
 
 import examples
-from examples import FENCE, NOT_RUN, PAGES, REPOSITORY
+from examples import DOCS, FENCE, NOT_RUN, PAGES, REPOSITORY
 from holdfast.cli import main as holdfast
 from holdfast.cli import program
+
+
+def _name(page: Path) -> str:
+    """A page as the navigation names it."""
+    return page.relative_to(DOCS).as_posix() if DOCS in page.parents else page.name
+
 
 SHELL = set("|&;<>*?$`#")  # characters that ask for a shell
 QUOTED = re.compile(r"""'[^']*'|"[^"$`]*\"""")  # where they do not
@@ -34,7 +40,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return examples.workplace(tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_examples_print_what_they_show(
     page: Path, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,7 +58,7 @@ def test_examples_print_what_they_show(
 
 def test_every_page_is_reachable() -> None:
     navigation = (REPOSITORY / "zensical.toml").read_text(encoding="utf-8")
-    missing = [page.name for page in PAGES[1:] if f'"{page.name}"' not in navigation]
+    missing = [_name(page) for page in PAGES[1:] if f'"{_name(page)}"' not in navigation]
     assert not missing
 
 
@@ -60,6 +66,7 @@ def test_files_that_pages_show_are_as_they_show_them() -> None:
     shown = [
         (page.name, name, text)
         for page in PAGES
+        if page.name != "new-room.md"  # its files are made by the test that follows it
         for name, text in re.findall(
             r'^```\w+ title="([^"]+)"\n(.*?)^```$',
             page.read_text(encoding="utf-8"),
@@ -75,13 +82,15 @@ def test_links_between_pages_lead_somewhere() -> None:
     broken = [
         f"{page.name}: {target}"
         for page in [*PAGES, REPOSITORY / "CONTRIBUTING.md"]
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        for target in re.findall(
+            r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", FENCE.sub("", page.read_text(encoding="utf-8"))
+        )
         if not (page.parent / target).exists()
     ]
     assert not broken
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_tables_render_as_tables(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
@@ -92,16 +101,9 @@ def test_tables_render_as_tables(page: Path) -> None:
     assert not [n + 1 for n, line in enumerate(lines) if line[:1] == "|" and n not in covered]
 
 
-def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
+def test_the_readme_names_the_commands_without_json() -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     flags = dict(_commands((), program()))
-    sections = re.split(r"^\*\*`holdfast ([a-z ]+)`\*\*", text, flags=re.MULTILINE)[1:]
-    for room, section in zip(sections[::2], sections[1::2], strict=True):
-        for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
-            for name in re.findall(r"`([a-z ]+)`", cell):
-                # A cell names a command, a group, or, after its group's first command, the command alone.
-                known = (f"{room} {name}", f"{room} query {name}")
-                assert any(command.startswith(known) for command in flags), (room, name)
     exceptions = re.search(r"`--json` \(all but (.*?),\s+which", text, re.DOTALL)
     assert exceptions
     named = set(re.findall(r"`([a-z ]+)`", exceptions[1]))

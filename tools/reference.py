@@ -14,11 +14,13 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_origin, get_type_hints
 
 from holdfast.cli import program
+from holdfast.rooms import ROOMS, Room
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Made by tools/reference.py; edit that, or the code it reads. -->"
@@ -211,17 +213,58 @@ def _field_notes(source: str) -> dict[tuple[str, str], str]:
 
 
 def cli_page() -> str:
-    """`docs/cli.md`: every command, from its own help."""
-    parts = [GENERATED, "", CLI_PROSE]
-    parts += _commands(program(), ("holdfast",))
+    """`docs/cli.md`: where the commands of each room are, and those of no room."""
+    parts = [GENERATED, "", CLI_PROSE, "| room | commands |", "|-|-|"]
+    for room in ROOMS:
+        names = [" ".join(words) for words, app in _members(room) if app.default_command]
+        shown = ", ".join(f"`{name.removeprefix(f'{room.name} ')}`" for name in names)
+        parts.append(f"| [`holdfast {room.name}`](cli/{_file(room)}) | {shown} |")
+    parts.append("")
+    for name in ("why", "diff"):
+        parts += _command((name,), program()[name])
     return "\n".join(parts)
 
 
-def _commands(app: Any, names: tuple[str, ...]) -> Iterator[str]:
-    """The lines of a command and of those below it."""
+def room_page(room: Room) -> str:
+    """`docs/cli/ROOM.md`: every command of a room, from its own help."""
+    parts = [GENERATED, "", f"# Commands: {room.title}", ""]
+    for words, app in _members(room):
+        parts += _command(words, app)
+    return "\n".join(parts)
+
+
+def _members(room: Room) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A room's commands and groups, without those of a room inside it."""
+    inner = {other.name for other in ROOMS} - {room.name}
+    for name in (room.name, *room.commands):
+        app = program()
+        for word in name.split():
+            app = app[word]
+        yield from _below(tuple(name.split()), app, inner)
+
+
+def _below(
+    names: tuple[str, ...], app: Any, without: set[str]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if " ".join(names) in without:
+        return
+    yield names, app
+    if not app.default_command:
+        for name in app:
+            if not name.startswith("-"):
+                yield from _below((*names, name), app[name], without)
+
+
+def _file(room: Room) -> str:
+    return f"{room.name.replace(' ', '-')}.md"
+
+
+def _command(names: tuple[str, ...], app: Any) -> Iterator[str]:
+    """The lines of a command, or of a group without those below it."""
     from cyclopts import Group
     from cyclopts.help import create_parameter_help_panel
 
+    names = ("holdfast", *names)
     yield from (f"## {' '.join(names)}", "", _before_arguments(app.help), "")
     entries = []
     if app.default_command:
@@ -249,8 +292,6 @@ def _commands(app: Any, names: tuple[str, ...]) -> Iterator[str]:
         yield f"| `{_cell(label)}` | {_cell(' '.join(notes))} |"
     if entries:
         yield ""
-    for name in members:
-        yield from _commands(app[name], (*names, name))
 
 
 def _before_arguments(docstring: str) -> str:
@@ -301,6 +342,7 @@ def token_picture() -> str:
 PAGES = {
     "automata-words.svg": word_picture,
     "cli.md": cli_page,
+    **{f"cli/{_file(room)}": partial(room_page, room) for room in ROOMS},
     "lm-query-tokens.svg": token_picture,
     "scenario.md": scenario_page,
     "store-format.md": store_page,
@@ -310,6 +352,7 @@ PAGES = {
 def main() -> None:
     """Rewrite the generated pages."""
     for name, page in PAGES.items():
+        (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(page(), encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
 A result is a frozen dataclass that inherits `Answer` and says two things once: its values for programs
 (`to_dict`, by default its fields) and its sections for people (question, sentence, tables, figures, how it
-was computed). Everything else is derived:
+was computed). Everything else is derived, and so are figures and sections that a result does not say:
 
     answer = fleet.status("store")
     answer.to_dict()         # what ``--json`` prints
@@ -15,12 +15,14 @@ was computed). Everything else is derived:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from holdfast import __version__
+from holdfast.numbers import number
 from holdfast.plain import plain
 from holdfast.report.page import ColumnFormat, Finding, Page, Section, Table, Tile, Unknown
 from holdfast.report.page import Figure as Figure  # rooms take what an answer is made of from here
@@ -28,6 +30,10 @@ from holdfast.report.page import How as How
 
 SCHEMA = "holdfast-answer/1"
 """Version of `Answer.document`; docs/answers.md has its JSON schema."""
+
+LARGEST_BITS = 1000
+"""Of a whole number that is a figure itself; of a larger one, its logarithm is."""
+MOST_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,8 @@ class Answer:
         return [Finding(part.sentence, part.id) for part in self.sections() if part.sentence]
 
     def values(self) -> Sequence[Value]:
-        """The figures that a later answer is compared by."""
-        return ()
+        """The figures that a later answer is compared by; by default the numbers of `to_dict`."""
+        return list(_numbers(plain(self.to_dict())))
 
     def tiles(self) -> Sequence[Tile]:
         """At most six figures under the findings of the page."""
@@ -98,7 +104,13 @@ class Answer:
     @property
     def headline(self) -> str:
         """The first finding, in one sentence."""
-        return next((_sentence(finding) for finding in self.findings()), "")
+        for finding in self.findings():
+            return _sentence(finding)
+        return self._shown_sections()[0].sentence  # sections may quote the headline themselves
+
+    def _shown_sections(self) -> Sequence[Section]:
+        """The sections of page and document: the result's own, or its JSON as tables."""
+        return self.sections() or [_as_section(plain(self.to_dict()))]
 
     def page(self) -> Page:
         """The answer as a page; `holdfast.report.write` makes a file of it."""
@@ -107,7 +119,7 @@ class Answer:
             inputs=self.inputs(),
             findings=self.findings(),
             tiles=self.tiles(),
-            sections=self.sections(),
+            sections=self._shown_sections(),
             unknowns=self.unknowns(),
             footer=f"holdfast {__version__}",
         )
@@ -123,7 +135,7 @@ class Answer:
                 {"text": _sentence(part), "section": part.section_id} for part in self.findings()
             ],
             "values": [_fields(value) for value in _distinct(self.values())],
-            "sections": [_section(section) for section in self.sections()],
+            "sections": [_section(section) for section in self._shown_sections()],
             "unknown": [_fields(part) for part in self.unknowns()],
             "inputs": dict(self.inputs()),
             "data": plain(self.to_dict()),
@@ -150,6 +162,41 @@ def _sentence(finding: Finding) -> str:
 
 def _fields(part: Any) -> dict[str, Any]:
     return {field.name: plain(getattr(part, field.name)) for field in dataclasses.fields(part)}
+
+
+def _numbers(data: Any, name: str = "") -> Iterator[Value]:
+    """The numbers of an answer's JSON, named by their keys; of a list, its length."""
+    if isinstance(data, dict):
+        for key, part in data.items():
+            yield from _numbers(part, f"{name}.{key}".lstrip("."))
+    elif isinstance(data, list):
+        yield Value(f"{name}.count".lstrip("."), len(data))
+    elif isinstance(data, int) and data.bit_length() > LARGEST_BITS:
+        yield Value(f"{name}.log10", math.log10(data))
+    elif isinstance(data, (int, float)):
+        yield Value(name, float(data))
+
+
+def _as_section(data: Any) -> Section:
+    """An answer's JSON as tables: its parts, then each list of records."""
+    import pyarrow as pa
+
+    parts = data if isinstance(data, dict) else {"records": data}
+    rows = [{"part": name.replace("_", " "), "value": _text(part)} for name, part in parts.items()]
+    tables = [Table(pa.Table.from_pylist(rows))]
+    for name, part in parts.items():
+        if isinstance(part, list) and part and isinstance(part[0], dict):
+            cells = [{key: _text(cell) for key, cell in row.items()} for row in part[:MOST_ROWS]]
+            tables.append(Table(pa.Table.from_pylist(cells), caption=name.replace("_", " ")))
+    sentence = "; ".join(f"{row['part']}: {row['value']}" for row in rows[:3])
+    return Section("answer", "What is the result?", f"{sentence}.", tables=tables)
+
+
+def _text(value: Any) -> str:
+    """A value of JSON for people; of a list, its length."""
+    if type(value) in (int, float):
+        return number(value)
+    return f"{len(value):,}" if isinstance(value, (list, dict)) else str(value)
 
 
 def _distinct(values: Iterable[Value]) -> list[Value]:

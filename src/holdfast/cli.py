@@ -10,26 +10,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.command import lacking, room, run
+from holdfast.command import room, run
 from holdfast.errors import HoldfastError
+from holdfast.rooms import ROOMS, lacking
 
 if TYPE_CHECKING:
     from cyclopts import App
 
-ROOMS = {
-    "fleet": "What failures cost a GPU cluster, why, and what would win it back.",
-    "runs": "What one training run did with its time, and what stopped it.",
-    "carbon": "CO2 of machine time, and when to spend power.",
+COMMANDS = {
+    **{room.word: room.about for room in ROOMS},
+    "profile": "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.",
     "data": "Training data: check, load, describe, store, choose and feed datasets.",
     "lm": "Language models: queries by regular expressions, audits, safety, generation.",
-    "profile": "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.",
-    "sparse": "Pruned networks that are smaller and faster: schedules, packing, kernels.",
-    "private": "Computing on secrets: parties that see only their own input.",
-    "federated": "Learning on devices that differ: rules, device simulation, failing clients.",
-    "speech": "Recognizing speech: train, recognize, score, decode.",
-    "go": "Go: a GTP engine, matches with Elo, ladders, and the rules themselves.",
-    "fst": "Weighted finite-state transducers: OpenFST's operations and files.",
-    "ledger": "Of all machine hours, how many trained, and where the others went.",
     "why": "Say what a file or folder is, its headline, and the command to run next.",
     "diff": "Compare two saved answers; exit with 1 on a regression.",
 }
@@ -60,13 +52,13 @@ def program() -> App:
         version=f"holdfast {__version__}",
         version_flags=["--version"],
     )
-    for place, (name, about) in enumerate(ROOMS.items()):
+    for place, (name, about) in enumerate(COMMANDS.items()):
         app.command(f"{home(name)}:app", name=name, help=about, sort_key=place)
     app.register_install_completion_command(
-        help="Install completion for the current shell.", sort_key=len(ROOMS)
+        help="Install completion for the current shell.", sort_key=len(COMMANDS)
     )
 
-    @app.command(name="--show-completion", sort_key=len(ROOMS) + 1)
+    @app.command(name="--show-completion", sort_key=len(COMMANDS) + 1)
     def show_completion() -> None:
         """Show completion for the current shell, to copy it or customize the installation."""
         print(app.generate_completion())
@@ -97,12 +89,11 @@ def _run(arguments: list[str]) -> int:
         try:
             return run(program(), _room_first(arguments))
         except ImportError as error:
-            if (found := lacking(error, arguments)) is None:
+            if (found := lacking(error, _room_first(arguments))) is None:
                 raise
             raise found from error
     except KeyboardInterrupt:
-        # Some commands start over, some resume by themselves, some with an option.
-        print("\ninterrupted; if this command can resume, its --help says how", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
@@ -120,7 +111,7 @@ def _run(arguments: list[str]) -> int:
 
 def _room_first(arguments: list[str]) -> list[str]:
     """The line with the options that stand before the room behind it: they are those of its command."""
-    place = next((n for n, word in enumerate(arguments) if word in ROOMS), 0)
+    place = next((n for n, word in enumerate(arguments) if word in COMMANDS), 0)
     if not arguments or not arguments[0].startswith("-"):
         return arguments
     return arguments[place:] + arguments[:place]

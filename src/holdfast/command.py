@@ -14,12 +14,11 @@ name=..., help=...)`` and imported when it runs.
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,9 +33,9 @@ from cyclopts import (
 )
 
 from holdfast import progress
-from holdfast.answer import Answer, Finding, Page, Section, Unknown, Value
+from holdfast.answer import Answer, Finding, Page, Section, Unknown
 from holdfast.durations import duration_text, parse_duration
-from holdfast.errors import InputError, MissingExtraError
+from holdfast.errors import InputError
 from holdfast.plain import plain
 
 USAGE = 2
@@ -136,132 +135,55 @@ Options = Parameter(name="*")
 """Decorates a dataclass whose fields are options: ``@Options @dataclass class Window: ...``."""
 
 
+@dataclass(frozen=True)
 class Printed(Answer):
-    """A result that is no `Answer` itself, with its page, its own terminal form, or both.
+    """A result that is no `Answer` itself, with its terminal form, and its page where it has one."""
 
-    Args:
-        result: with `to_dict`, or the JSON itself.
-        render: the result (and ``verbose=``, where it takes that) as text or a Rich renderable; None: the
-            terminal shows the page.
-        page: makes the page.
-        written: what the command wrote -> where.
-        values: makes the figures of the result that `holdfast diff` compares.
-        exit_code: 1: the answer is a failure.
-    """
-
-    def __init__(
-        self,
-        result: Any,
-        render: Callable[..., Any] | None = None,
-        page: Callable[[], Page] | None = None,
-        written: Mapping[str, Path] | None = None,
-        values: Callable[[Any], Sequence[Value]] | None = None,
-        exit_code: int = 0,
-    ) -> None:
-        self.result, self.render, self._values = result, render, values
-        self._page = None if page is None else cache(page)
-        self._written, self._exit_code = dict(written or {}), exit_code
-
-    @property
-    def exit_code(self) -> int:
-        """What the command says."""
-        return self._exit_code
+    result: Any
+    """With `to_dict`, or the JSON itself."""
+    render: Callable[[Any], Any]
+    """The result as text or a Rich renderable."""
+    make_page: Callable[[], Page] = lambda: Page("")
+    wrote: Mapping[str, Path] = field(default_factory=dict)
+    """What the command wrote -> where."""
+    exit_code: int = 0
 
     @property
     def title(self) -> str:
         """The kind of the result."""
         return type(self.result).__name__
 
-    def values(self) -> Sequence[Value]:
-        """The figures that a later answer is compared by."""
-        return () if self._values is None else self._values(self.result)
-
     def to_dict(self) -> Any:
         """The result's own."""
-        return self.result.to_dict() if hasattr(self.result, "to_dict") else self.result
+        return plain(self.result)
 
     def written(self) -> Mapping[str, Path]:
         """What the command wrote."""
-        return self._written
+        return self.wrote
+
+    @cached_property
+    def _made(self) -> Page:
+        return self.make_page()
 
     def page(self) -> Page:
-        """The command's page.
-
-        Raises:
-            InputError: if it has none.
-        """
-        if self._page is None:
-            raise InputError(
-                "this command has no page",
-                code="unsupported",
-                place="--html",
-                remedy="use --json, or --save for the whole answer",
-            )
-        return self._page()
+        """The command's page, or what its JSON says."""
+        return self._made if self._made.sections else super().page()
 
     def sections(self) -> Sequence[Section]:
         """Those of the page."""
-        return () if self._page is None else self._page().sections
+        return self._made.sections
 
     def findings(self) -> Sequence[Finding]:
         """Those of the page."""
-        return () if self._page is None else self._page().findings
+        return self._made.findings
 
     def unknowns(self) -> Sequence[Unknown]:
         """Those of the page."""
-        return () if self._page is None else self._page().unknowns
+        return self._made.unknowns
 
-    def rendered(self, verbose: bool) -> Any:
-        """What the terminal prints; None: the page's findings and tables."""
-        if self.render is None:
-            return None
-        if "verbose" in inspect.signature(self.render).parameters:
-            return self.render(self.result, verbose=verbose)
+    def rendered(self, _: bool) -> Any:
+        """What the terminal prints."""
         return self.render(self.result)
-
-
-EXTRAS = {
-    "fleet": "sim",
-    "data": "croissant",
-    "fst": "automata",
-    **{
-        n: n
-        for n in (
-            "runs",
-            "carbon",
-            "lm",
-            "profile",
-            "sparse",
-            "private",
-            "federated",
-            "speech",
-            "go",
-        )
-    },
-}
-"""Room -> the extra with its libraries."""
-_PARTS = {
-    **{part: part for part in ("records", "curation", "pipeline")},
-    **dict.fromkeys(("generate", "train-exits", "calibrate-heads"), "hf"),
-}
-"""Parts of `data` and `lm` with an extra of their own."""
-
-
-def lacking(error: ImportError, words: Sequence[str]) -> MissingExtraError | None:
-    """What says which extra to install; None where a library of holdfast's own is missing.
-
-    Args:
-        error: of a library that is not installed, or of a room raised from it.
-        words: of the command line, the room's name among them.
-    """
-    cause = error.__cause__ or error
-    library = (getattr(cause, "name", None) or "").partition(".")[0]
-    named = [word for word in words if word in EXTRAS or word in _PARTS][:2]
-    extras = [_PARTS[word] for word in named if word in _PARTS]
-    extras += [EXTRAS[word] for word in named[:1] if word in EXTRAS]
-    if not isinstance(cause, ModuleNotFoundError) or library in ("", "holdfast") or not extras:
-        return None
-    return MissingExtraError(library, extras[0])
 
 
 def facts(values: Any, exit_code: int = 0) -> Printed:
@@ -358,6 +280,10 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
             # Help lists commands in the order of the file, not of the alphabet.
             for order, name in enumerate(group):
                 group[name].sort_key = order
+        form = common.html or common.save
+        prints = getattr(apps[-1].default_command, "__annotations__", {})
+        if form is not None and prints.get("return") == "None":
+            raise InputError("this command has no answer to save", code="unsupported", path=form)
         result = root(rest, exit_on_error=False, print_error=False, result_action="return_value")
         # A room without a command prints its help, and the exit status is nonzero.
         return result if unused or len(apps) == 1 or apps[-1].default_command else USAGE

@@ -31,31 +31,6 @@ def poisson_interval(count: float, exposure: float = 1.0) -> tuple[float, float]
     return low, float(gammaincinv(count + 1, 0.975)) / exposure
 
 
-def weighted_poisson_interval(weights: npt.ArrayLike, exposure: float = 1.0) -> tuple[float, float]:
-    """95 % interval of the rate of events that come in independent clusters, per unit of exposure.
-
-    The gamma interval of a weighted sum of Poisson counts (Fay and Feuer 1997, Statistics in Medicine
-    16): with y the sum of the weights, v of their squares and m the largest,
-    [v/2y chi2(0.025; 2y^2/v), (v + m^2)/2(y + m) chi2(0.975; 2(y + m)^2/(v + m^2))] / T.
-    Where every weight is 1 it is `poisson_interval`.
-
-    Args:
-        weights: events in each cluster, shape (n,).
-        exposure: T, above zero.
-    """
-    from scipy.special import gammaincinv
-
-    sizes = np.asarray(weights, dtype=np.float64)
-    total, squares, most = float(sizes.sum()), float((sizes**2).sum()), float(sizes.max(initial=0))
-
-    def end(total: float, squares: float, tail: float) -> float:
-        return squares / total * float(gammaincinv(total**2 / squares, tail)) / exposure
-
-    most = most or 1.0
-    low = end(total, squares, 0.025) if total > 0 else 0.0
-    return low, end(total + most, squares + most**2, 0.975)
-
-
 def wilson_interval(hits: float, trials: float) -> tuple[float, float]:
     """The 95 % score interval of a share (Wilson 1927); (0, 1) without trials.
 

@@ -19,11 +19,12 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from holdfast.answer import SCHEMA, Answer, ColumnFormat, Section, Table, Unknown
-from holdfast.command import lacking, room
+from holdfast.command import room
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fleet.formats import recognise as recognize_log
 from holdfast.numbers import counted, percent, size
 from holdfast.opening import first_bytes, is_compressed, open_source, unreadable
+from holdfast.rooms import lacking
 
 app = room("why", "Say what a file or folder is, its headline, and the command to run next.")
 

@@ -34,6 +34,7 @@ def _beside(name: str) -> ModuleType:
 
 
 product = _beside("product")
+documents = _beside("documents")
 ROOMS = {name: product.Room(name) for name in product.rooms()}
 CASES = [(room.name, case) for room in ROOMS.values() for case in room.cases]
 
@@ -45,9 +46,11 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{name}-{case}" for name, case in CASES])
-def test_a_command_line(name: str, case: str) -> None:
+def test_a_command_line(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     room = ROOMS[name]
+    answers = documents.Watch(monkeypatch)
     outcome = room.outcome(case)
+    assert not answers.faults
     found = list(product.differences(room.expected[case], outcome, room.cases[case].rel))
     assert not found, "\n".join(found[:20])
 
@@ -85,8 +88,9 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
 
 
 def test_every_command_has_a_case_that_succeeds() -> None:
-    page = (product.REPOSITORY / "docs" / "cli.md").read_text()
-    named = re.findall(r"^## (holdfast.*)$", page, re.MULTILINE)
+    docs = product.REPOSITORY / "docs"
+    pages = [path.read_text() for path in (docs / "cli.md", *(docs / "cli").glob("*.md"))]
+    named = re.findall(r"^## (holdfast.*)$", "\n".join(pages), re.MULTILINE)
     commands = {name for name in named if not any(other.startswith(f"{name} ") for other in named)}
     assert len(commands) >= 60
     ran = [

@@ -11,6 +11,7 @@ from datetime import UTC, timedelta
 
 import pyarrow as pa
 
+from holdfast import __version__
 from holdfast.report import (
     ColumnFormat,
     Figure,
@@ -327,7 +328,7 @@ def page() -> Page:
                 "Widen --window, or add the kernel log (dmesg) to the sources.",
             ),
         ],
-        footer="holdfast 0.1.0",
+        footer=f"holdfast {__version__}",
     )
 
 

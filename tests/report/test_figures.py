@@ -93,7 +93,6 @@ SAMPLES = {
         log_y=True,
         points=True,
     ),
-    "image_grid": figures.image_grid([("group 1", PIXEL), ("group 2", PIXEL)]),
 }
 
 

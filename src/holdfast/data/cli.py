@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from holdfast.command import room
+from holdfast.rooms import members
 
 app = room("data", "Training data: check, load, describe, store, choose and feed datasets.")
 
-for name, about in {
-    "croissant": "Descriptions of datasets: check, load, write them.",
-    "records": "Progressive compressed records: read half the bytes.",
-    "curation": "Choosing data: what to augment, what to buy, and whether random is as good.",
-    "pipeline": "Input pipelines: find the stage that limits one, and faster settings.",
-}.items():
-    app.command(f"holdfast.data.{name}.cli:app", name=name, help=about)
+for each in members("data"):
+    part = each.name.removeprefix("data ")
+    app.command(f"holdfast.data.{part}.cli:app", name=part, help=each.about)

@@ -4,7 +4,7 @@ Kokolis et al., arXiv 2410.21680v2: nodes in series that each fail r_f times a n
 nodes an MTTF of 1 / (N r_f). The interval is Garwood's (1936, Biometrika 28): n failures in T node-days
 have a rate in [chi2(a/2; 2n), chi2(1 - a/2; 2n + 2)] / 2T, which is exact for a Poisson count. Failures
 that come in clusters (`holdfast.fleet.incidents`) have Fay and Feuer's interval instead, which is Garwood's
-where each cluster is one failure (`holdfast.stats.weighted_poisson_interval`).
+where each cluster is one failure (`weighted_poisson_interval`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from holdfast.errors import InputError
 from holdfast.numbers import brief
 from holdfast.plain import plain
-from holdfast.stats import FloatArray, weighted_poisson_interval
+from holdfast.stats import FloatArray
 
 SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
 MONTE_CARLO_TABLES, FEWEST_TABLES, MOST_CELLS = 20_000, 999, 20_000_000
@@ -28,6 +28,31 @@ SEED = 20241
 _RATE = ("rate_per_1000_node_days", "ci95")
 MTTF = ("mttf_node_days", "mttf_node_days_ci95")
 FITTED = ("failures", "clusters", "node_days", *_RATE, *MTTF)
+
+
+def weighted_poisson_interval(weights: npt.ArrayLike, exposure: float = 1.0) -> tuple[float, float]:
+    """95 % interval of the rate of events that come in independent clusters, per unit of exposure.
+
+    The gamma interval of a weighted sum of Poisson counts (Fay and Feuer 1997, Statistics in Medicine
+    16): with y the sum of the weights, v of their squares and m the largest,
+    [v/2y chi2(0.025; 2y^2/v), (v + m^2)/2(y + m) chi2(0.975; 2(y + m)^2/(v + m^2))] / T.
+    Where every weight is 1 it is `holdfast.stats.poisson_interval`.
+
+    Args:
+        weights: events in each cluster, shape (n,).
+        exposure: T, above zero.
+    """
+    from scipy.special import gammaincinv
+
+    sizes = np.asarray(weights, dtype=np.float64)
+    total, squares, most = float(sizes.sum()), float((sizes**2).sum()), float(sizes.max(initial=0))
+
+    def end(total: float, squares: float, tail: float) -> float:
+        return squares / total * float(gammaincinv(total**2 / squares, tail)) / exposure
+
+    most = most or 1.0
+    low = end(total, squares, 0.025) if total > 0 else 0.0
+    return low, end(total + most, squares + most**2, 0.975)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ does not pay for it.
 
 from __future__ import annotations
 
-import base64
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -426,42 +425,6 @@ def scatter(
         return {"layer": layers}
 
     return Figure(chart, legend=meanings)
-
-
-def image_grid(images: Sequence[tuple[str, bytes]], columns: int = 4, side: int = 170) -> Figure:
-    """Small images with a line of text above each.
-
-    Args:
-        images: text and the bytes of a PNG or JPEG file.
-        columns: images per row.
-        side: pixels of the square that an image is fitted into.
-    """
-
-    def chart() -> dict[str, Any]:
-        values = []
-        for n, (caption, data) in enumerate(images):
-            kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
-            url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-            values.append({"text": caption, "url": url, "c": n % columns, "r": n // columns})
-        place: dict[str, Any] = {
-            "x": {"field": "c", "type": "ordinal", "axis": None},
-            "y": {"field": "r", "type": "ordinal", "axis": None},
-        }
-        text = {"type": "text", "dy": -side / 2 - 8, "fontSize": 12}
-        return {
-            "data": {"values": values},
-            "width": {"step": side + 12},
-            "height": {"step": side + 28},
-            "layer": [
-                {
-                    "mark": {"type": "image", "width": side, "height": side},
-                    "encoding": {**place, "url": {"field": "url"}},
-                },
-                {"mark": text, "encoding": {**place, "text": {"field": "text"}}},
-            ],
-        }
-
-    return Figure(chart, description="; ".join(text for text, _ in images))
 
 
 def plain_rows(rows: Rows) -> list[dict[str, Any]]:

@@ -117,8 +117,6 @@ def _how(how: How) -> RenderableType:
 
 
 def _table(table: Table, most: int | None) -> RenderableType:
-    from rich import box
-    from rich.table import Table as Grid
     from rich.text import Text
 
     from holdfast.report.grid import columns_of, is_right
@@ -132,26 +130,14 @@ def _table(table: Table, most: int | None) -> RenderableType:
     caption = table.caption if most is None else ""
     if hidden:
         caption = f"{counted(hidden, 'more row')} with --verbose or --json."
-    made = Grid(
-        box=box.SIMPLE_HEAD,
-        caption=Text(caption) if caption else None,
-        caption_justify="left",
-        pad_edge=False,
-    )
-    cells = []
+    columns, cells = [], []
     for name, form in formats.items():
         label = name.replace("_", " ") if form.label is None else form.label
         unit = form.unit or getattr(table.data.schema.field(name).type, "tz", None)
         right = is_right(table.data, name, form)
-        made.add_column(
-            Text(f"{label} ({unit})" if unit else label),
-            justify="right" if right else "left",
-            overflow="fold",  # what is cut cannot be copied
-        )
+        columns.append((f"{label} ({unit})" if unit else label, "right" if right else "left"))
         cells.append(_cells(rows, name, form))
-    for row in zip(*cells, strict=True):
-        made.add_row(*(Text(cell) for cell in row))
-    return made
+    return _grid(columns, zip(*cells, strict=True), "", caption)
 
 
 def _cells(rows: Any, name: str, form: ColumnFormat) -> list[str]:
@@ -179,6 +165,12 @@ def table(
         title: the line above.
         caption: the line below.
     """
+    return _grid(columns.items(), rows, title, caption)
+
+
+def _grid(
+    columns: Iterable[tuple[str, Any]], rows: Iterable[Sequence[object]], title: str, caption: str
+) -> Grid:
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
@@ -192,8 +184,9 @@ def table(
         caption_justify="left",
         pad_edge=False,
     )
-    for header, justify in columns.items():
-        made.add_column(Text(header), justify=justify)
+    for header, justify in columns:
+        # What is cut cannot be copied.
+        made.add_column(Text(header), justify=justify, overflow="fold")
     for row in rows:
         made.add_row(*(Text(str(cell)) for cell in row))
     return made

@@ -56,7 +56,7 @@ def validate(
         write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
         written["findings as SARIF"] = sarif
     fails = not found.valid or (data == "full" and found.unknown != ())
-    return Printed(found, lambda _: found.text().rstrip(), written=written, exit_code=int(fails))
+    return Printed(found, lambda _: found.text().rstrip(), wrote=written, exit_code=int(fails))
 
 
 @app.command
@@ -114,7 +114,7 @@ def describe(
     return Printed(
         replace(draft, path=path),
         lambda made: "\n".join(f"{note.about or 'dataset'}: {note.text}" for note in made.notes),
-        written={"description": path},
+        wrote={"description": path},
     )
 
 
@@ -140,7 +140,7 @@ def migrate(
     if out is not None:
         made.write(out, overwrite=overwrite)
         written["description"] = out
-    return Printed(made, lambda _: made.text().rstrip(), written=written)
+    return Printed(made, lambda _: made.text().rstrip(), wrote=written)
 
 
 @app.command
@@ -188,5 +188,5 @@ def card(description: Description, /, *, access: AccessOptions = AccessOptions()
     return Printed(
         made,
         lambda _: "\n".join(f"{one.lead} {one.text}".strip() for one in made.page.findings),
-        page=lambda: made.page,
+        make_page=lambda: made.page,
     )

@@ -106,7 +106,7 @@ def write(
             threads=threads,
             on_progress=report,
         )
-    return Printed(written, _written, written={"dataset": Path(out)})
+    return Printed(written, _written, wrote={"dataset": Path(out)})
 
 
 def _written(written: Written) -> list[RenderableType]:
@@ -306,7 +306,7 @@ def extract(
             on_fault=on_fault,
             on_progress=report,
         )
-    return Printed(found, _extracted, written={"written": Path(out)})
+    return Printed(found, _extracted, wrote={"written": Path(out)})
 
 
 def _extracted(found: Extracted) -> str:

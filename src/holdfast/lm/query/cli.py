@@ -87,7 +87,7 @@ def plan(
     if svg is None or vocabulary is None:
         return Printed(found, _planned)
     planning.draw(asked, vocabulary, svg)
-    return Printed(found, _planned, written={"picture": svg})
+    return Printed(found, _planned, wrote={"picture": svg})
 
 
 @app.command
@@ -173,7 +173,7 @@ def mass(
     return Printed(
         found,
         _bounds,
-        page=page,
+        make_page=page,
         exit_code=exit_code(found.stopped, False),
     )
 
@@ -219,7 +219,7 @@ def many(
         read.models, read.queries, read.ask, read.options, processes=processes, ray=ray, out=out
     )
     failed = any("error" in record for record in records)
-    return Printed(list(records), _asked, written={"answers": out}, exit_code=int(failed))
+    return Printed(list(records), _asked, wrote={"answers": out}, exit_code=int(failed))
 
 
 # --- For people ----------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def _audit(
     return Printed(
         found,
         render,
-        page=page,
+        make_page=page,
         exit_code=exit_code(found.stopped, found.stopped is not None),
     )
 
