@@ -72,9 +72,9 @@ class Party:
         self.supply = supply
         self._outside: list[tuple[str, str, np.ndarray]] = []  # operation, domain, bits "inside"
         if mode == "replicated3":
-            from holdfast.private.mpc.replicated import HelperSupply
+            from holdfast.private.mpc.replicated import helper_supply
 
-            self.supply = HelperSupply(channel, seeds)
+            self.supply = helper_supply(channel, seeds)
             self.group = (0, 1)
 
     @property

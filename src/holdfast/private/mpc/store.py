@@ -18,7 +18,6 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,21 @@ from holdfast.errors import InputError
 from holdfast.files import Lock, atomic_file, read_whole, write_whole
 from holdfast.private.mpc import dealing
 from holdfast.private.mpc.accounting import Ledger
+from holdfast.private.mpc.randomness import SEED_BYTES
 from holdfast.private.mpc.supply import (
-    SEED_BYTES,
+    Items,
+    Labels,
     Supply,
     SupplyError,
-    checked_item,
+    checked_items,
+    described,
     needs_corrections,
     run_seed,
     total_correction_bytes,
 )
 
-_MAGIC = b"holdfast-store-1\n"
+_MAGIC = b"holdfast-store-2\n"
 _LENGTH = struct.Struct("<Q")
-Items = Sequence[tuple[str, dict[str, Any]]]
 
 
 def store_path(folder: Path, rank: int) -> Path:
@@ -93,25 +94,23 @@ def write_stores(folder: Path, items: Items, parties: int, runs: int) -> list[Pa
             file.write(_MAGIC + _LENGTH.pack(len(header)) + header)
             for run in range(runs if total_correction_bytes(items, rank, parties) else 0):
                 of_run = [run_seed(seed, run) for seed in seeds]
-                for index, (kind, parameters) in enumerate(items):
+                labels = Labels()
+                for kind, parameters in items:
+                    label = labels.next(kind, parameters)
                     if needs_corrections(kind, rank, parties):
-                        file.write(dealing.deal(kind, parameters, of_run, index))
+                        file.write(dealing.deal(kind, parameters, of_run, label))
         _note(_beside(path), 0)
     return paths
 
 
-def read_items(path: Path) -> list[tuple[str, dict[str, Any]]]:
+def read_items(path: Path) -> Items:
     """The items of one run, as ``--items`` writes them.
 
     Raises:
         InputError: if the file does not hold items.
     """
     try:
-        content = json.loads(read_whole(path, "preprocessing items"))
-        return [
-            checked_item({"index": 0, "kind": kind, "parameters": parameters})[1:]
-            for kind, parameters in content["items"]
-        ]
+        return checked_items(json.loads(read_whole(path, "preprocessing items"))["items"])
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
             "not a list of preprocessing items",
@@ -133,7 +132,7 @@ class _Header:
     parties: int
     runs: int
     seed: bytes
-    items: list[tuple[str, dict[str, Any]]]
+    items: Items
     start: int
     """Offset of the corrections."""
 
@@ -214,7 +213,7 @@ class Store:
         header = self._header
         self._file.seek(header.start + run * header.run_bytes)
 
-        def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
+        def source(label: str, kind: str, parameters: dict[str, Any]) -> bytes:
             return self._file.read(dealing.correction_bytes(kind, parameters))
 
         return _StoredSupply(
@@ -240,11 +239,11 @@ class _StoredSupply(Supply):
         self._stored = stored
 
     def take(self, kind: str, **parameters: Any) -> Any:
-        index = self.peek_index
+        index = len(self.items)
         if index >= len(self._stored):
             problem = f"the store has {index} items per run, and the program needs more"
             code = "store-exhausted"
-        elif json.loads(json.dumps([kind, parameters])) != list(self._stored[index]):
+        elif described(kind, parameters) != described(*self._stored[index]):
             other, of = self._stored[index]
             problem = (
                 f"item {index} of the store is {other} {of}, the program needs {kind} {parameters}; "
@@ -264,7 +263,7 @@ def _read_header(path: Path) -> _Header:
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
             content = json.loads(file.read(min(length, 1 << 32)))
             content["seed"] = bytes.fromhex(content["seed"])
-            content["items"] = [(kind, parameters) for kind, parameters in content["items"]]
+            content["items"] = checked_items(content["items"])
             header = _Header(**content, start=file.tell())
         size = header.runs * header.run_bytes
     except OSError as error:
