@@ -46,7 +46,7 @@ def run_seed(seed: bytes, run: int) -> bytes:
 
 def described(kind: str, parameters: Mapping[str, Any]) -> str:
     """Kind and parameters as one text; lists (of JSON) and tuples are the same."""
-    return json.dumps([kind, parameters], sort_keys=True)
+    return json.dumps([kind, parameters])
 
 
 class Labels(Counter[str]):
