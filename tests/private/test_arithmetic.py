@@ -133,10 +133,10 @@ def test_shares_of_every_item_add_up_to_what_the_dealer_derived():
         "winner": {"shape": shape, "width": 2},
     }
     for kind, given in parameters.items():
-        corrections = dealing.deal(kind, given, seeds, 7)
+        corrections = dealing.deal(kind, given, seeds, "7")
         assert len(corrections) == dealing.correction_bytes(kind, given)
         items = [
-            dealing.expand(kind, given, seed, 7, corrections if seed is seeds[-1] else None)
+            dealing.expand(kind, given, seed, "7", corrections if seed is seeds[-1] else None)
             for seed in seeds
         ]
         total = {

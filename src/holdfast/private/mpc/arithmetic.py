@@ -26,13 +26,13 @@ class Fixed:
     """
 
     def __init__(self) -> None:
-        self.mask_index: int | None = None
+        self.label: str | None = None
         self.mask = self.delta = torch.empty(0)
 
     def open(self, party: Party, y: Tensor) -> Rounds[None]:
         """Open y - b, for a mask b that every later triple of this operand uses."""
-        self.mask_index = party.supply.peek_index
         self.mask = _tensor(party.take("mask", shape=tuple(y.shape))["b"])
+        self.label = party.supply.label
         self.delta = yield from opened(y - self.mask)
 
 
@@ -49,10 +49,10 @@ def product(
 
     Opens e = x - a and d = y - b; then B(x, y) = c + B(e, b) + B(a, d) + B(e, d).
     """
-    if fixed is not None and fixed.mask_index is None:
+    if fixed is not None and fixed.label is None:
         yield from fixed.open(party, y)
     names = {"op": op, "left": tuple(x.shape), "right": tuple(y.shape), "options": options}
-    item = party.take("product", **names, fixed=fixed.mask_index if fixed else None)
+    item = party.take("product", **names, fixed=fixed.label if fixed else None)
     a = _tensor(item["a"])
     if fixed is None:
         b = _tensor(item["b"])

@@ -34,7 +34,7 @@ class Setting:
     bandwidth: Annotated[str | None, option(metavar="RATE")] = None
     """Bandwidth per connection and direction, such as 100Mbit; as for --rtt."""
     items: Annotated[Path | None, option(metavar="FILE")] = None
-    """Write the preprocessing items of one run, for `private dealer --items`."""
+    """Write the preprocessing items of one run; if they are there, a dealer that is online works ahead."""
 
     def arguments(self) -> dict[str, Any]:
         """Of `run_local` and `plan`."""
@@ -87,7 +87,9 @@ def run(
     if setting.mode == "replicated3" and local != 3:
         expected = "3 in mode replicated3"
         raise invalid("number of parties", local, expected, "out-of-range", place="--local")
-    results = run_local(local, script, stores=stores, timeout=timeout, **setting.arguments())
+    known = setting.items if setting.items and setting.items.exists() else None
+    sources: dict[str, Any] = {"stores": stores, "items": known}
+    results = run_local(local, script, timeout=timeout, **sources, **setting.arguments())
     setting.write_items(results[0].items, local)
     return Run(setting.mode, results, local)
 
@@ -100,6 +102,7 @@ def party(
     config: Annotated[Path, option(metavar="PARTIES.TOML")],
     rank: Annotated[int, option(at_least=0)],
     store: Annotated[Path | None, option(metavar="FILE")] = None,
+    items: Annotated[Path | None, option(metavar="FILE")] = None,
 ) -> Answer:
     """Run a script as one party; the others run theirs on their machines.
 
@@ -108,6 +111,7 @@ def party(
         config: Addresses and certificates of the parties and the dealer.
         rank: Rank of this party, from 0, in the order of the configuration.
         store: Preprocessing store of this party (default: the dealer of the configuration).
+        items: Items of one run, by which the dealer works ahead; the last party asks it.
     """
     from holdfast.private.mpc.answers import Run
     from holdfast.private.mpc.handshake import read_session
@@ -118,7 +122,8 @@ def party(
     parties = len(session.party)
     if rank >= parties:
         raise invalid("rank", rank, f"0 to {parties - 1}", "out-of-range", place="--rank")
-    return Run(session.mode, [run_party(session, rank, script, store=store)], parties)
+    result = run_party(session, rank, script, store=store, items=items)
+    return Run(session.mode, [result], parties)
 
 
 @app.command

@@ -59,7 +59,6 @@ def _compare(
     party: Party, x: Tensor, thresholds: Sequence[int], bits: int, select: bool
 ) -> Rounds[_Opening]:
     tree = party.comparison == "tree"
-    index = party.supply.peek_index
     item = party.take(
         "comparison",
         shape=tuple(x.shape),
@@ -68,7 +67,9 @@ def _compare(
         select=select,
         tree=tree,
     )
-    keys = None if tree else party.take("comparison_keys", shape=tuple(x.shape), of=index)
+    keys = (
+        None if tree else party.take("comparison_keys", shape=tuple(x.shape), of=party.supply.label)
+    )
     c = yield from opened(masked(party, x, item["r"]))
     moved = c.numpy()[..., None] - np.array(thresholds, dtype=np.int64)
     public = moved.view(np.uint64)  # [..., thresholds]

@@ -6,11 +6,13 @@ distribute; so is its share of a derived value, except at the last party, which 
 that makes the shares add up. Signed fields are shared by sums modulo 2^64, unsigned fields by XOR.
 
 Three functions work on every kind: `deal` (the dealer), `expand` (each party), `correction_bytes`
-(forecasts). All are pure: an item is determined by its kind, its parameters, the seeds, and its number.
+(forecasts). All are pure: an item is determined by its kind, its parameters, the seeds, and its label,
+which no other item of a run has.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ import numpy as np
 import torch
 
 from holdfast.private.mpc import function_sharing
-from holdfast.private.mpc.randomness import stream
+from holdfast.private.mpc.randomness import SEED_BYTES, stream
 from holdfast.private.mpc.ring import bilinear, product_shape
 
 Shape = tuple[int, ...]
@@ -61,8 +63,8 @@ def expand(
     kind: str,
     parameters: Mapping[str, Any],
     seed: bytes,
-    index: int,
-    corrections: bytes | None,
+    label: str,
+    corrections: bytes | bytearray | None,
 ) -> Item:
     """A party's part of an item.
 
@@ -70,31 +72,31 @@ def expand(
         kind: one of `KINDS`.
         parameters: what the operation asks for; JSON values.
         seed: this party's seed.
-        index: number of the item in this run.
+        label: of the item; no other one of this run may have it.
         corrections: what `deal` returned, at the last party, and at all for kinds in `COMMON`; else None.
     """
     masks, derived = _fields(kind, _key(parameters))
-    item = _cut(seed, index, masks | ({} if corrections is not None else derived))
+    item = _cut(seed, label, masks | ({} if corrections is not None else derived))
     if corrections is not None:
         item |= _views(np.frombuffer(bytearray(corrections), dtype=np.uint8), derived)
     return item | _borrowed(kind, parameters, seed)
 
 
-def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], index: int) -> bytes:
+def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], label: str) -> bytes:
     """The corrections of an item for the last party.
 
     Args:
         kind: one of `KINDS`.
         parameters: as for `expand`.
         seeds: one per party.
-        index: number of the item in this run.
+        label: of the item.
     """
     masks, derived = _fields(kind, _key(parameters))
     if not derived:
         return b""
     shared = {} if kind in COMMON else derived
-    parts = [_cut(seed, index, masks | shared) for seed in seeds[:-1]]
-    parts.append(_cut(seeds[-1], index, masks))
+    parts = [_cut(seed, label, masks | shared) for seed in seeds[:-1]]
+    parts.append(_cut(seeds[-1], label, masks))
     for part, seed in zip(parts, seeds, strict=True):
         part.update(_borrowed(kind, parameters, seed))
     if kind in COMMON:
@@ -130,10 +132,13 @@ def _combine(shares: list[np.ndarray]) -> np.ndarray:
     return np.asarray(reduce(add, shares))
 
 
-def _cut(seed: bytes, index: int, fields: Mapping[str, Field]) -> Item:
-    """The fields of an item from one stream."""
+def _cut(seed: bytes, label: str, fields: Mapping[str, Field]) -> Item:
+    """The fields of an item from one stream, whose key follows from seed and label."""
+    key = hashlib.blake2b(
+        label.encode(), key=seed, digest_size=SEED_BYTES, person=b"holdfast-item"
+    ).digest()
     size = sum(-(-field.size // 8) * 8 for field in fields.values())
-    return _views(stream(seed, index, size), fields, align=8)
+    return _views(stream(key, 0, size), fields, align=8)
 
 
 def _views(data: np.ndarray, fields: Mapping[str, Field], align: int = 1) -> Item:
@@ -155,9 +160,9 @@ def _borrowed(kind: str, parameters: Mapping[str, Any], seed: bytes) -> Item:
     return {"b": _mask_of(seed, mask, tuple(parameters["right"]))}
 
 
-def _mask_of(seed: bytes, index: int, shape: Shape) -> np.ndarray:
+def _mask_of(seed: bytes, label: str, shape: Shape) -> np.ndarray:
     """This party's share of the first mask of an earlier item."""
-    return _cut(seed, index, {"mask": Field(shape)})["mask"]
+    return _cut(seed, label, {"mask": Field(shape)})["mask"]
 
 
 def _freeze(value: Any) -> Any:

@@ -25,13 +25,11 @@ from holdfast.config import Duration, read_config
 from holdfast.errors import InputError
 from holdfast.private.mpc.certificates import certificate_bytes, tls_context, validity_problem
 from holdfast.private.mpc.ring import invalid
-from holdfast.private.mpc.transport import PeerError
+from holdfast.private.mpc.transport import DEALER, PeerError
 
-PROTOCOL = "holdfast-mpc/1"
+PROTOCOL = "holdfast-mpc/2"
 Mode = Literal["dealer", "replicated3"]
 Comparison = Literal["tree", "dcf"]
-DEALER = -1
-"""Rank of the dealer in messages."""
 _LENGTH = struct.Struct("<I")
 _LARGEST_HELLO = 1 << 20
 _HANDSHAKE_S = 5.0  # for TLS, whose messages are short
@@ -185,8 +183,17 @@ def receive_message(connection: socket.socket) -> dict[str, Any]:
     (length,) = _LENGTH.unpack(receive_exactly(connection, _LENGTH.size))
     if length > _LARGEST_HELLO:
         raise ValueError(f"a message of {length} bytes")
+    return parsed(receive_exactly(connection, length))
+
+
+def parsed(text: bytes | bytearray) -> dict[str, Any]:
+    """A JSON object of another member.
+
+    Raises:
+        ValueError: if it is something else.
+    """
     try:
-        content = json.loads(receive_exactly(connection, length))
+        content = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(content, dict):

@@ -35,7 +35,6 @@ from holdfast.plain import plain
 from holdfast.private.mpc.accounting import Cost
 from holdfast.private.mpc.certificates import make_certificate
 from holdfast.private.mpc.handshake import (
-    DEALER,
     Agreement,
     Meeting,
     Member,
@@ -44,9 +43,9 @@ from holdfast.private.mpc.handshake import (
     compare,
     meet,
 )
-from holdfast.private.mpc.store import Store, state_folder, store_path
-from holdfast.private.mpc.supply import LiveSupply, Supply, live_supply, serve
-from holdfast.private.mpc.transport import Channel, Network
+from holdfast.private.mpc.store import Store, read_items, state_folder, store_path
+from holdfast.private.mpc.supply import LiveSupply, Supply, serve
+from holdfast.private.mpc.transport import DEALER, Channel, Network, PeerError, named
 
 Main = Callable[[Any], Any]
 _FACTS = ("peer", "op", "round")
@@ -80,7 +79,7 @@ class PartyError(HoldfastError):
         # The party whose failure is not about another party comes first: it is the cause.
         ranks = sorted(failures, key=lambda rank: ("peer" in failures[rank], rank))
         self.code = failures[ranks[0]]["code"]
-        super().__init__("\n".join(f"{_name(rank)}: {failures[rank]['message']}" for rank in ranks))
+        super().__init__("\n".join(f"{named(rank)}: {failures[rank]['message']}" for rank in ranks))
 
 
 def load_script(path: Path) -> Main:
@@ -151,6 +150,7 @@ def run_party(
     script: Path,
     *,
     store: Path | None = None,
+    items: Path | None = None,
     listener: socket.socket | None = None,
     network: Network | None = None,
     threads: int | None = None,
@@ -163,6 +163,7 @@ def run_party(
         rank: of this party.
         script: file with ``main(party)``.
         store: this party's preprocessing store; by default a dealer is online.
+        items: file with what this run will take, by which a dealer that is online works ahead.
         listener: a bound socket for this party, where the launcher has made one.
         network: to imitate; only if all parties are on this machine.
         threads: of torch; by default torch decides.
@@ -190,7 +191,7 @@ def run_party(
             with contextlib.suppress(HoldfastError):
                 meet(meeting, dataclasses.replace(agreement, store=f"refused ({error.code})"), {})
             raise
-        agreement = dataclasses.replace(agreement, store=preprocessed.identity)
+        agreement = dataclasses.replace(agreement, store=preprocessed.header.identity)
     position = preprocessed.position if preprocessed else 0
     try:
         links, facts = meet(meeting, agreement, {"position": position})
@@ -203,6 +204,8 @@ def run_party(
     channel = Channel(rank, links, timeout_s=session.timeout, network=network)
     try:
         supply = _supply(session, rank, channel, meeting, agreement, preprocessed, facts)
+        if isinstance(supply, LiveSupply) and items is not None:
+            supply.foresee(read_items(items))
         start = time.perf_counter()
         party = Party(channel, supply, **session.protocol)
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for the result
@@ -211,9 +214,7 @@ def run_party(
         if isinstance(supply, LiveSupply):
             supply.finish()
     except BaseException as error:
-        # The text of an error may quote private values: the others learn its kind only.
-        code = error.code if isinstance(error, HoldfastError) else type(error).__name__
-        channel.abort(f"{code} in {channel.ledger.path} after round {channel.round}")
+        _abort(channel, error)
         raise
     finally:
         if preprocessed:
@@ -232,7 +233,17 @@ def run_party(
     )
 
 
-def run_dealer(session: Session, listener: socket.socket | None = None) -> tuple[int, int]:
+def _abort(channel: Channel, error: BaseException) -> None:
+    """End, and tell the others why: its kind only, as the text of an error may quote private values."""
+    reason = error.code if isinstance(error, HoldfastError) else type(error).__name__
+    if isinstance(error, PeerError):
+        reason = str(error).splitlines()[0]
+    channel.abort(f"{reason} in {channel.path()} after round {channel.round}")
+
+
+def run_dealer(
+    session: Session, listener: socket.socket | None = None, network: Network | None = None
+) -> tuple[int, int]:
     """Deal for one session, in this process; the number of items and the bytes of corrections.
 
     Raises:
@@ -246,7 +257,13 @@ def run_dealer(session: Session, listener: socket.socket | None = None) -> tuple
             stack.enter_context(link)
         for rank, link in links.items():
             compare(link, rank, agreement, {"rank": DEALER})
-        return serve(links, 2 * session.timeout)
+        # Parties do not wait longer for each other.
+        channel = Channel(DEALER, links, network=network, timeout_s=2 * session.timeout)
+        try:
+            return serve(channel)
+        except BaseException as error:
+            _abort(channel, error)
+            raise
 
 
 def run_local(
@@ -255,6 +272,7 @@ def run_local(
     *,
     mode: Mode = "dealer",
     stores: Path | None = None,
+    items: Path | None = None,
     network: Network | None = None,
     threads: int | None = None,
     **settings: Any,
@@ -268,6 +286,7 @@ def run_local(
         script: file with ``main(party)``.
         mode: ``dealer`` or ``replicated3``.
         stores: folder with a store per party, instead of a dealer.
+        items: file with what the run will take, by which the dealer works ahead.
         network: to imitate.
         threads: of torch, per party; by default the machine's cores are shared out.
         settings: `fraction_bits`, `comparison` and `timeout` (in seconds), as in ``parties.toml``.
@@ -288,7 +307,7 @@ def run_local(
         folder = Path(name)
         members = {}
         for rank in ranks:
-            certificate, _ = make_certificate(_name(rank).replace(" ", "-"), folder, days=1)
+            certificate, _ = make_certificate(named(rank).replace(" ", "-"), folder, days=1)
             port = listeners[rank].getsockname()[1]
             members[rank] = Member(f"127.0.0.1:{port}", certificate.name)
         session = Session(
@@ -302,6 +321,7 @@ def run_local(
         threads = threads or max(1, (os.cpu_count() or 1) // parties)
         common: dict[str, Any] = {
             "script": script.resolve(), "network": network, "threads": threads, "state": state_folder(),
+            "items": items,
         }  # fmt: skip
         processes = {}
         for rank in ranks:
@@ -324,7 +344,7 @@ def _process(session: Session, rank: int, listener: socket.socket, **settings: A
     try:
         _seed_generators()
         if rank == DEALER:
-            run_dealer(session, listener)
+            run_dealer(session, listener, settings["network"])
             content: dict[str, Any] = {}
         else:
             content = dataclasses.asdict(run_party(session, rank, listener=listener, **settings))
@@ -399,12 +419,12 @@ def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResul
 
 def _checked(store: Store, session: Session, rank: int) -> Store:
     parties = len(session.party)
-    if (store.rank, store.parties) != (rank, parties):
+    if (store.header.rank, store.header.parties) != (rank, parties):
         raise InputError(
             "the store was made for another party",
             code="conflict",
             path=store.path,
-            found=f"party {store.rank} of {store.parties}",
+            found=f"party {store.header.rank} of {store.header.parties}",
             expected=f"party {rank} of {parties}",
         )
     return store
@@ -434,14 +454,11 @@ def _supply(
         )
     link = meeting.connect(DEALER)
     compare(link, DEALER, _agreement(session), {"rank": rank})
-    return live_supply(link, rank, channel.parties, channel)
+    channel.attach(DEALER, link)
+    return LiveSupply(channel)
 
 
 def _agreement(session: Session, script: Path | None = None) -> Agreement:
     """What the members agree on; the dealer does not need the script."""
     digest, modules = ("", {}) if script is None else hashes(script)
     return Agreement(session.session, len(session.party), digest, session.protocol, modules)
-
-
-def _name(rank: int) -> str:
-    return "dealer" if rank == DEALER else f"party {rank}"

@@ -72,9 +72,9 @@ class Party:
         self.supply = supply
         self._outside: list[tuple[str, str, np.ndarray]] = []  # operation, domain, bits "inside"
         if mode == "replicated3":
-            from holdfast.private.mpc.replicated import HelperSupply
+            from holdfast.private.mpc.replicated import helper_supply
 
-            self.supply = HelperSupply(channel, seeds)
+            self.supply = helper_supply(channel, seeds)
             self.group = (0, 1)
 
     @property
@@ -212,9 +212,6 @@ class Party:
 
     def broadcast(self, data: bytes, owner: int) -> bytes:
         """What the owner says, at all parties; `data` has as many bytes at each."""
-        if self.channel.imagined:
-            self.channel.exchange(data)
-            return data
         return bytes(self.channel.exchange(data)[owner])
 
     def public(self, values: Any, scale: int | None = None) -> SharedTensor:

@@ -77,7 +77,7 @@ def _planned(
     high = yield from arithmetic.truncate(party, operand, plan.limb)
     low = operand - (high << plan.limb)
     pairs = [(part, right) if plan.split == "left" else (left, part) for part in (high, low)]
-    if fixed is not None and fixed.mask_index is None:
+    if fixed is not None and fixed.label is None:
         yield from fixed.open(party, right)
     products = yield from parallel(
         *(arithmetic.product(party, op, *pair, options, fixed) for pair in pairs)

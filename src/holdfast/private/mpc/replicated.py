@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from holdfast.private.mpc import dealing
+from holdfast.private.mpc.randomness import SEED_BYTES
+from holdfast.private.mpc.supply import Supply, needs_corrections
 
 if TYPE_CHECKING:
     from holdfast.private.mpc.party import Party
@@ -25,44 +27,47 @@ if TYPE_CHECKING:
 HELPER = 2
 
 
-class HelperSupply:
+def helper_supply(channel: Any, seeds: list[bytes]) -> Supply:
     """Preprocessing items that party 2 makes for parties 0 and 1.
 
     Args:
         channel: of this party.
         seeds: this party's pairwise seeds, by rank.
     """
+    keys = [
+        hashlib.blake2b(key=seeds[peer], digest_size=SEED_BYTES, person=b"holdfast-items").digest()
+        for peer in ((0, 1) if channel.rank == HELPER else (HELPER,))
+    ]
+    if channel.rank == HELPER:
+        return HelperSupply(channel, keys)
+
+    def source(label: str, kind: str, parameters: dict[str, Any]) -> bytes:
+        size = dealing.correction_bytes(kind, parameters)
+        return bytes(channel.receive(HELPER, size)) if size else b""
+
+    return Supply(keys[0], channel.rank, 2, source, channel.ledger)
+
+
+class HelperSupply(Supply):
+    """At party 2: sends the corrections, and gets zeros.
+
+    Args:
+        channel: of this party.
+        seeds: those of parties 0 and 1.
+    """
 
     def __init__(self, channel: Any, seeds: list[bytes]) -> None:
-        self._channel = channel
-        peers = (0, 1) if channel.rank == HELPER else (HELPER,)
-        self._seeds = [
-            hashlib.blake2b(key=seeds[peer], digest_size=16, person=b"holdfast-items").digest()
-            for peer in peers
-        ]
-        self.items: list[tuple[str, dict[str, Any]]] = []
-
-    @property
-    def peek_index(self) -> int:
-        """Index of the next item."""
-        return len(self.items)
+        super().__init__(b"", HELPER, 2, lambda *_: b"", channel.ledger)
+        self._channel, self._seeds = channel, seeds
 
     def take(self, kind: str, **parameters: Any) -> dealing.Item:
-        """This party's part of the next item; party 2 sends the corrections and gets zeros."""
-        index, rank = self.peek_index, self._channel.rank
-        self.items.append((kind, parameters))
-        receivers = (0, 1) if kind in dealing.COMMON else (1,)
-        size = dealing.correction_bytes(kind, parameters)
-        corrections = None
-        if rank == HELPER:
-            corrections = dealing.deal(kind, parameters, self._seeds, index)
-            for receiver in receivers if size else ():
+        """Zeros."""
+        self.count(kind, parameters)
+        corrections = dealing.deal(kind, parameters, self._seeds, self.label)
+        for receiver in (0, 1) if corrections else ():
+            if needs_corrections(kind, receiver, 2):
                 self._channel.send(receiver, corrections)
-            return dealing.blank(kind, parameters)
-        if rank in receivers:
-            corrections = self._channel.receive(HELPER, size) if size else b""
-            self._channel.ledger.row.offline_bytes += size
-        return dealing.expand(kind, parameters, self._seeds[0], index, corrections)
+        return dealing.blank(kind, parameters)
 
 
 def share_in_pair(party: Party, owner: int, shape: tuple[int, ...], value: Tensor | None) -> Tensor:

@@ -18,7 +18,6 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,20 @@ from holdfast.errors import InputError
 from holdfast.files import Lock, atomic_file, read_whole, write_whole
 from holdfast.private.mpc import dealing
 from holdfast.private.mpc.accounting import Ledger
+from holdfast.private.mpc.randomness import SEED_BYTES
 from holdfast.private.mpc.supply import (
-    SEED_BYTES,
+    Items,
+    Labels,
     Supply,
     SupplyError,
-    checked_item,
+    described,
     needs_corrections,
     run_seed,
     total_correction_bytes,
 )
 
-_MAGIC = b"holdfast-store-1\n"
+_MAGIC = b"holdfast-store-2\n"
 _LENGTH = struct.Struct("<Q")
-Items = Sequence[tuple[str, dict[str, Any]]]
 
 
 def store_path(folder: Path, rank: int) -> Path:
@@ -93,25 +93,25 @@ def write_stores(folder: Path, items: Items, parties: int, runs: int) -> list[Pa
             file.write(_MAGIC + _LENGTH.pack(len(header)) + header)
             for run in range(runs if total_correction_bytes(items, rank, parties) else 0):
                 of_run = [run_seed(seed, run) for seed in seeds]
-                for index, (kind, parameters) in enumerate(items):
+                labels = Labels()
+                for kind, parameters in items:
+                    label = labels.next(kind, parameters)
                     if needs_corrections(kind, rank, parties):
-                        file.write(dealing.deal(kind, parameters, of_run, index))
+                        file.write(dealing.deal(kind, parameters, of_run, label))
         _note(_beside(path), 0)
     return paths
 
 
-def read_items(path: Path) -> list[tuple[str, dict[str, Any]]]:
+def read_items(path: Path) -> Items:
     """The items of one run, as ``--items`` writes them.
 
     Raises:
         InputError: if the file does not hold items.
     """
     try:
-        content = json.loads(read_whole(path, "preprocessing items"))
-        return [
-            checked_item({"index": 0, "kind": kind, "parameters": parameters})[1:]
-            for kind, parameters in content["items"]
-        ]
+        listed = json.loads(read_whole(path, "preprocessing items"))["items"]
+        items = [(kind, parameters) for kind, parameters in listed]
+        total_correction_bytes(items, 0, 1)  # whether they are items
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
             "not a list of preprocessing items",
@@ -119,6 +119,7 @@ def read_items(path: Path) -> list[tuple[str, dict[str, Any]]]:
             path=path,
             expected="what `holdfast private plan --items FILE` writes",
         ) from error
+    return items
 
 
 def write_items(path: Path, items: Items, parties: int) -> None:
@@ -127,13 +128,15 @@ def write_items(path: Path, items: Items, parties: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Header:
+class Header:
+    """What a store says of itself."""
+
     identity: str
     rank: int
     parties: int
     runs: int
     seed: bytes
-    items: list[tuple[str, dict[str, Any]]]
+    items: Items
     start: int
     """Offset of the corrections."""
 
@@ -157,11 +160,12 @@ class Store:
 
     def __init__(self, path: Path, state: Path | None = None) -> None:
         self.path = path
-        self._header = _read_header(path)
+        self.header = _read_header(path)
+        """Which dealing this is, for which party of how many."""
         self._lock = Lock(_beside(path).with_suffix(".lock"))
         folder = state or state_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        self._state = folder / f"{self.identity}.{self.rank}"
+        self._state = folder / f"{self.header.identity}.{self.header.rank}"
         used, known = _noted(_beside(path)), _noted(self._state) or 0
         if used is None or known > used:
             self._lock.close()
@@ -174,21 +178,6 @@ class Store:
         """The next run."""
         self._file = path.open("rb")
 
-    @property
-    def identity(self) -> str:
-        """Which dealing this is; the same at all parties."""
-        return self._header.identity
-
-    @property
-    def rank(self) -> int:
-        """The party that it was made for."""
-        return self._header.rank
-
-    @property
-    def parties(self) -> int:
-        """Number of parties."""
-        return self._header.parties
-
     def claim(self, run: int) -> None:
         """Use up a run, and those before it; when this returns, the claim is on the disk.
 
@@ -200,9 +189,9 @@ class Store:
         """
         if run < self.position:
             raise SupplyError(f"{self.path}: run {run} was used before", code="store-replayed")
-        if run >= self._header.runs:
+        if run >= self.header.runs:
             raise SupplyError(
-                f"{self.path}: all {self._header.runs} runs are used", code="store-exhausted"
+                f"{self.path}: all {self.header.runs} runs are used", code="store-exhausted"
             )
         # This order: a crash between the two leaves the copy in the state folder behind, never ahead.
         _note(_beside(self.path), run + 1)
@@ -211,10 +200,10 @@ class Store:
 
     def supply(self, run: int, ledger: Ledger) -> Supply:
         """The items of a claimed run."""
-        header = self._header
+        header = self.header
         self._file.seek(header.start + run * header.run_bytes)
 
-        def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
+        def source(label: str, kind: str, parameters: dict[str, Any]) -> bytes:
             return self._file.read(dealing.correction_bytes(kind, parameters))
 
         return _StoredSupply(
@@ -240,11 +229,11 @@ class _StoredSupply(Supply):
         self._stored = stored
 
     def take(self, kind: str, **parameters: Any) -> Any:
-        index = self.peek_index
+        index = len(self.items)
         if index >= len(self._stored):
             problem = f"the store has {index} items per run, and the program needs more"
             code = "store-exhausted"
-        elif json.loads(json.dumps([kind, parameters])) != list(self._stored[index]):
+        elif described(kind, parameters) != described(*self._stored[index]):
             other, of = self._stored[index]
             problem = (
                 f"item {index} of the store is {other} {of}, the program needs {kind} {parameters}; "
@@ -256,7 +245,7 @@ class _StoredSupply(Supply):
         raise SupplyError(problem, code=code, op=self.ledger.path, round=self.ledger.total().rounds)
 
 
-def _read_header(path: Path) -> _Header:
+def _read_header(path: Path) -> Header:
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -265,7 +254,7 @@ def _read_header(path: Path) -> _Header:
             content = json.loads(file.read(min(length, 1 << 32)))
             content["seed"] = bytes.fromhex(content["seed"])
             content["items"] = [(kind, parameters) for kind, parameters in content["items"]]
-            header = _Header(**content, start=file.tell())
+            header = Header(**content, start=file.tell())
         size = header.runs * header.run_bytes
     except OSError as error:
         raise InputError(

@@ -1,9 +1,9 @@
 """Where a party gets its preprocessing items from: a dealer that is online, a store, or a dry run.
 
-An item (a Beaver triple, shared bits ...) is known by its index in the run, its kind and its parameters.
-All parties take the same items in the same order. Each expands its part from its own seed; besides, the
-last party needs bytes from the dealer, the corrections. Items of the kinds in `dealing.COMMON` have
-corrections that everybody needs.
+An item (a Beaver triple, shared bits ...) is known by its label: kind, parameters, and how many of them
+were taken before. All parties take the same items in the same order. Each expands its part from its own
+seed; besides, the last party needs bytes from the dealer, the corrections. Items of the kinds in
+`dealing.COMMON` have corrections that everybody needs.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import select
-import socket
-import ssl
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.private.mpc import dealing
 from holdfast.private.mpc.accounting import Ledger
-from holdfast.private.mpc.handshake import DEALER, receive_exactly, receive_message, send_message
-from holdfast.private.mpc.transport import LARGEST, Channel, PeerError
+from holdfast.private.mpc.handshake import parsed
+from holdfast.private.mpc.randomness import SEED_BYTES
+from holdfast.private.mpc.transport import DEALER, LARGEST, Channel
 
-SEED_BYTES = 16
+Items = Sequence[tuple[str, dict[str, Any]]]
+"""Kind and parameters of items, in order."""
 
 
 class SupplyError(HoldfastError):
@@ -42,6 +44,21 @@ def run_seed(seed: bytes, run: int) -> bytes:
     ).digest()
 
 
+def described(kind: str, parameters: Mapping[str, Any]) -> str:
+    """Kind and parameters as one text; lists (of JSON) and tuples are the same."""
+    return json.dumps([kind, parameters])
+
+
+class Labels(Counter[str]):
+    """How many items of each kind and parameters there were."""
+
+    def next(self, kind: str, parameters: Mapping[str, Any]) -> str:
+        """The label of one more of them."""
+        text = described(kind, parameters)
+        self[text] += 1
+        return f"{text} {self[text]}"
+
+
 class Supply:
     """This party's parts of preprocessing items; one run.
 
@@ -49,7 +66,7 @@ class Supply:
         seed: of this party and run.
         rank: of this party.
         parties: number of parties.
-        source: index, kind, parameters -> the corrections of an item; asked only where they are needed.
+        source: label, kind, parameters -> the corrections of an item; asked only where they are needed.
         ledger: to which offline bytes are charged.
     """
 
@@ -58,19 +75,21 @@ class Supply:
         seed: bytes,
         rank: int,
         parties: int,
-        source: Callable[[int, str, dict[str, Any]], bytes],
+        source: Callable[[str, str, dict[str, Any]], bytes | bytearray],
         ledger: Ledger | None = None,
     ) -> None:
         self.rank, self.parties = rank, parties
-        self.items: list[tuple[str, dict[str, Any]]] = []
-        """Kind and parameters of what was taken, in order: the demand from which a store is made."""
-        self._seed, self._source = seed, source
+        self.items = list[tuple[str, dict[str, Any]]]()
+        """What was taken, in order: the demand from which a store is made."""
+        self.label = ""
+        """Of the item that was taken last."""
+        self._seed, self._source, self._labels = seed, source, Labels()
         self.ledger = ledger or Ledger()
 
-    @property
-    def peek_index(self) -> int:
-        """Index of the next item."""
-        return len(self.items)
+    def count(self, kind: str, parameters: dict[str, Any]) -> None:
+        """Note what is taken."""
+        self.items.append((kind, parameters))
+        self.label = self._labels.next(kind, parameters)
 
     def take(self, kind: str, **parameters: Any) -> Any:
         """This party's part of the next item, as `dealing.expand` returns it.
@@ -79,16 +98,15 @@ class Supply:
             kind: as `dealing` names it.
             parameters: shapes and settings, the same at every party; JSON.
         """
-        index = len(self.items)
-        self.items.append((kind, parameters))
+        self.count(kind, parameters)
         corrections = None
         if needs_corrections(kind, self.rank, self.parties):
             start = time.perf_counter()
-            corrections = self._source(index, kind, parameters)
+            corrections = self._source(self.label, kind, parameters)
             row = self.ledger.row
             row.offline_s += time.perf_counter() - start
             row.offline_bytes += len(corrections)
-        return dealing.expand(kind, parameters, self._seed, index, corrections)
+        return dealing.expand(kind, parameters, self._seed, self.label, corrections)
 
 
 def needs_corrections(kind: str, rank: int, parties: int) -> bool:
@@ -100,8 +118,8 @@ def local_supplies(parties: int) -> list[Supply]:
     """Supplies of parties in one process, which deal for themselves: no secrecy, for tests."""
     seeds = [os.urandom(SEED_BYTES) for _ in range(parties)]
 
-    def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
-        return dealing.deal(kind, parameters, seeds, index)
+    def source(label: str, kind: str, parameters: dict[str, Any]) -> bytes:
+        return dealing.deal(kind, parameters, seeds, label)
 
     return [Supply(seed, rank, parties, source) for rank, seed in enumerate(seeds)]
 
@@ -112,166 +130,159 @@ def dry_supply(rank: int, parties: int, ledger: Ledger) -> Supply:
         bytes(SEED_BYTES),
         rank,
         parties,
-        lambda index, kind, parameters: bytes(dealing.correction_bytes(kind, parameters)),
+        lambda label, kind, parameters: bytes(dealing.correction_bytes(kind, parameters)),
         ledger,
     )
 
 
 # --- A dealer that is online ---------------------------------------------------------------------
 
+_CONTEXT = 16  # items that are foreseen at once, and in which that agrees with earlier ones
+_LOW = 8  # items ahead below which more are foreseen
+_REMEMBERED = 2_000  # items among which that is looked for
+_LARGEST_AHEAD = 1 << 25  # bytes of corrections that are foreseen at once
+
 
 class LiveSupply(Supply):
-    """Items from a dealer that answers while the parties compute."""
+    """Items from a dealer that answers while the parties compute, and works ahead.
 
-    connection: socket.socket
+    What a program takes repeats itself. So the last party asks not only for what it needs now, but also
+    for what followed when the same items were taken before: the more of them, the farther. What was
+    foreseen and is not taken waits until it is.
+
+    Args:
+        channel: of this party, with a connection to the dealer.
+
+    Raises:
+        PeerError: if the dealer has gone.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        seed = bytes(channel.receive(DEALER, SEED_BYTES))
+        super().__init__(seed, channel.rank, channel.parties, self._received, channel.ledger)
+        self._channel, self._asked = channel, Labels()
+        self._taken = deque[str](maxlen=_REMEMBERED)
+        self._ahead = deque[str]()
+        self._due = deque[str]()  # labels of what the dealer will send next
+        self._arrived = dict[str, bytearray]()
+
+    def take(self, kind: str, **parameters: Any) -> Any:
+        """This party's part of the next item."""
+        if self.rank == self.parties - 1:  # it asks for all
+            self._ask(described(kind, parameters))
+        return super().take(kind, **parameters)
+
+    def foresee(self, items: Items) -> None:
+        """Learn what the program takes next; it may take other items."""
+        self._ahead.extend(described(*item) for item in items)
 
     def finish(self) -> None:
         """Tell the dealer that this party has what it needs; without it, the dealer fails."""
-        send_message(self.connection, {"done": len(self.items)})
-        self.connection.close()
+        while self._due:
+            self._receive()
+        self._channel.send(DEALER, b"")
+
+    def _ask(self, wanted: str) -> None:
+        """Ask for an item and those that are foreseen, as far as they were not asked for."""
+        if self._ahead and self._ahead[0] == wanted:
+            self._ahead.popleft()
+        else:
+            self._ahead.clear()
+        self._taken.append(wanted)
+        if len(self._ahead) < _LOW:
+            self._ahead += continuation([*self._taken, *self._ahead])
+        needed, request, total = Counter(), [], 0
+        for early, each in enumerate((wanted, *islice(self._ahead, _CONTEXT))):
+            kind, parameters, size = _facts(each)
+            total += size
+            if early and (kind in dealing.COMMON or total > _LARGEST_AHEAD):
+                break
+            needed[each] += 1
+            if self._asked[each] < self._labels[each] + needed[each]:
+                self._due.append(self._asked.next(kind, parameters))
+                request.append([kind, parameters])
+        if request:
+            content = {"op": self._channel.path(), "items": request}
+            self._channel.send(DEALER, json.dumps(content).encode())
+
+    def _received(self, label: str, kind: str, parameters: dict[str, Any]) -> bytearray:
+        while self._due and label not in self._arrived:
+            self._receive()
+        if label in self._arrived:
+            return self._arrived.pop(label)
+        return self._channel.receive(DEALER, None)
+
+    def _receive(self) -> None:
+        self._arrived[self._due.popleft()] = self._channel.receive(DEALER, None)
 
 
-def live_supply(connection: socket.socket, rank: int, parties: int, channel: Channel) -> LiveSupply:
-    """Items from a dealer that is online; its messages are delayed as the channel's are.
+@lru_cache(maxsize=4096)
+def _facts(text: str) -> tuple[str, dict[str, Any], int]:
+    """Kind, parameters and bytes of corrections of what is `described`."""
+    kind, parameters = json.loads(text)
+    return kind, parameters, dealing.correction_bytes(kind, parameters)
 
-    Raises:
-        PeerError: if the dealer hangs up.
+
+def continuation(items: Sequence[str]) -> list[str]:
+    """What followed the last items where they stood before: at most as many as agree there.
+
+    Of several places that with most items in common counts, then the latest.
     """
-
-    def error(failure: Exception) -> PeerError:
-        problem = (
-            "the dealer is silent" if isinstance(failure, TimeoutError) else "the dealer has gone"
-        )
-        code = "peer-timeout" if isinstance(failure, TimeoutError) else "peer-lost"
-        return PeerError(problem, code=code, peer=DEALER, op=channel.path(), round=channel.round)
-
-    def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
-        try:
-            if rank == parties - 1:  # it asks for all; the dealer answers whoever needs the item
-                place = {"op": channel.path(), "round": channel.round}
-                asked = {"index": index, "kind": kind, "parameters": parameters, **place}
-                channel.delay(len(json.dumps(asked)))
-                send_message(connection, asked)
-            answer = receive_message(connection)
-            size = dealing.correction_bytes(kind, parameters)
-            if (answer["index"], answer["bytes"]) != (index, size):
-                raise SupplyError(
-                    f"the dealer sent item {answer['index']}, expected item {index}",
-                    code="store-replayed",
-                    op=channel.path(),
-                    round=channel.round,
-                )
-            corrections = bytes(receive_exactly(connection, size))
-        except (OSError, EOFError, ValueError, KeyError) as failure:
-            raise error(failure) from failure
-        channel.delay(size)
-        return corrections
-
-    try:
-        seed = bytes.fromhex(receive_message(connection)["seed"])
-    except (OSError, EOFError, ValueError, KeyError) as failure:
-        raise error(failure) from failure
-    supply = LiveSupply(seed, rank, parties, source, channel.ledger)
-    supply.connection = connection
-    return supply
+    best, common = 0, 0
+    for place in range(len(items) - 2, -1, -1):
+        length = 0
+        while length < min(_CONTEXT, place + 1) and items[place - length] == items[-1 - length]:
+            length += 1
+        if length > common:
+            best, common = place, length
+    return list(items[best + 1 : best + 1 + common])
 
 
-def serve(connections: Mapping[int, socket.socket], timeout_s: float) -> tuple[int, int]:
+def serve(channel: Channel) -> tuple[int, int]:
     """Deal for one session: a seed to every party, then corrections, until all say that they are done.
 
     Args:
-        connections: to every party, by rank.
-        timeout_s: longest silence of the last party. Parties do not wait longer for each other.
+        channel: of the dealer.
 
     Returns:
         The number of items and the bytes of corrections.
 
     Raises:
         PeerError: if a party goes without a word, or is silent.
-        SupplyError: if an item is asked for twice.
         InputError: if an item is not one that can be dealt.
     """
-    parties = len(connections)
+    parties, labels, sent = channel.parties, Labels(), 0
     seeds = [os.urandom(SEED_BYTES) for _ in range(parties)]
-    for rank, connection in connections.items():
-        send_message(connection, {"seed": seeds[rank].hex()})
-    working, served, sent = set(connections), 0, 0
-    place: dict[str, Any] = {"op": "start", "round": 0}
-
-    def lost(rank: int, problem: str, code: str = "peer-lost") -> PeerError:
-        return PeerError(problem, code=code, peer=rank, **place)
-
-    while working:
-        rank = _first_to_speak({each: connections[each] for each in working}, timeout_s)
-        if rank is None:
-            raise lost(max(working), f"silent for {timeout_s:g} s", "peer-timeout")
+    for rank, seed in enumerate(seeds):
+        channel.send(rank, seed)
+    message = bytearray(b'{"op": "start", "items": []}')
+    while message:
         try:
-            request = receive_message(connections[rank])
-        except (OSError, EOFError, ValueError) as error:
-            problem = "closed the connection, or sent something else"
-            raise lost(rank, problem) from error
-        if "done" in request:
-            working.discard(rank)
-            continue
-        place |= {"op": str(request.get("op"))[:200], "round": request.get("round")}
-        index, kind, parameters = checked_item(request)
-        if index != served or rank != parties - 1:
-            raise SupplyError(
-                f"party {rank} asked for item {index} after item {served - 1}",
-                code="store-replayed",
-                **place,
-            )
-        corrections = _dealt(kind, parameters, seeds, index)
-        for receiver, connection in connections.items():
-            if needs_corrections(kind, receiver, parties):
-                try:
-                    send_message(connection, {"index": index, "bytes": len(corrections)})
-                    connection.sendall(corrections)
-                except OSError as error:
-                    raise lost(receiver, "closed the connection") from error
-        served, sent = served + 1, sent + len(corrections)
-    return served, sent
+            request = parsed(message)
+            with channel.scope(str(request["op"])[:200]):
+                for kind, parameters in request["items"]:
+                    if dealing.correction_bytes(kind, parameters) > LARGEST:
+                        raise ValueError("too large")  # noqa: TRY301
+                    corrections = dealing.deal(
+                        kind, parameters, seeds, labels.next(kind, parameters)
+                    )
+                    sent += len(corrections)
+                    for receiver in range(parties):
+                        if needs_corrections(kind, receiver, parties):
+                            channel.post(receiver, corrections)
+                message = channel.receive(parties - 1, None)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                "not a request for preprocessing items",
+                code="invalid-value",
+                found=repr(message)[:80],
+            ) from error
+    for rank in range(parties - 1):
+        channel.receive(rank, 0)
+    return labels.total(), sent
 
 
-def _first_to_speak(connections: Mapping[int, socket.socket], timeout_s: float) -> int | None:
-    """A party from which something can be read, or that has gone; None after the timeout."""
-    poll = select.poll()
-    ranks = {}
-    for rank, connection in connections.items():
-        if isinstance(connection, ssl.SSLSocket) and connection.pending():
-            return rank
-        poll.register(connection, select.POLLIN)
-        ranks[connection.fileno()] = rank
-    ready = poll.poll(1000 * timeout_s)
-    return ranks[ready[0][0]] if ready else None
-
-
-def _dealt(kind: str, parameters: dict[str, Any], seeds: list[bytes], index: int) -> bytes:
-    """The corrections of an item, unless it is not one, or of more bytes than a message may have."""
-    try:
-        if dealing.correction_bytes(kind, parameters) < LARGEST:
-            return dealing.deal(kind, parameters, seeds, index)
-    except (KeyError, TypeError, ValueError, IndexError):
-        pass
-    found = repr((kind, parameters))[:80]
-    raise InputError("not a preprocessing item", code="invalid-value", found=found)
-
-
-def checked_item(request: Mapping[str, Any]) -> tuple[int, str, dict[str, Any]]:
-    """Index, kind and parameters of an item that somebody asks for.
-
-    Raises:
-        InputError: if it is not a known item.
-    """
-    index, kind, parameters = (request.get(key) for key in ("index", "kind", "parameters"))
-    if not (isinstance(index, int) and isinstance(kind, str) and isinstance(parameters, dict)):
-        raise InputError("not a preprocessing item", code="invalid-value", found=repr(request)[:80])
-    return index, kind, parameters
-
-
-def total_correction_bytes(
-    items: Sequence[tuple[str, dict[str, Any]]], rank: int, parties: int
-) -> int:
+def total_correction_bytes(items: Items, rank: int, parties: int) -> int:
     """Bytes of corrections that a party needs for a run."""
     return sum(
         dealing.correction_bytes(kind, parameters)

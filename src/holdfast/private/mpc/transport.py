@@ -17,7 +17,7 @@ import struct
 import time
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,10 @@ _FAREWELL_S = 1.0
 _ABORT = 0xFFFFFFFF  # sequence number of the frame by which a party says why it stops
 LARGEST = 1 << 36
 """Bytes of a message."""
+LARGEST_REQUEST = 1 << 20
+"""Bytes of a message to a dealer."""
+DEALER = -1
+"""Rank of the dealer in messages."""
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 Payload = Any
@@ -52,7 +56,12 @@ class PeerError(HoldfastError):
 
     def __init__(self, problem: str, *, code: str, peer: int, op: str, round: int) -> None:
         self.code, self.peer, self.op, self.round = code, peer, op, round
-        super().__init__(f"party {peer}: {problem}\n  operation: {op}\n  round: {round}")
+        super().__init__(f"{named(peer)}: {problem}\n  operation: {op}\n  round: {round}")
+
+
+def named(rank: int) -> str:
+    """A member of a session, in words."""
+    return "dealer" if rank == DEALER else f"party {rank}"
 
 
 # --- Clocks and shaping --------------------------------------------------------------------------
@@ -91,11 +100,11 @@ class Network:
 class _Link:
     """One connection to one peer: frames out, frames in, never blocking."""
 
-    def __init__(self, peer: int, connection: socket.socket) -> None:
+    def __init__(self, peer: int, connection: socket.socket, largest: int) -> None:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.peer, self.socket = peer, connection
+        self.peer, self.socket, self._largest = peer, connection, largest
         self.sent = self.received = 0  # sequence numbers of the next frames
         self.free_at = 0.0  # when the shaped connection has carried all frames so far
         self.frames: deque[tuple[tuple[int, int, int, int, float], bytearray]] = deque()
@@ -132,7 +141,7 @@ class _Link:
                     self._have += count
                 if self._header is None:
                     self._header = _HEADER.unpack(self._part)
-                    if self._header[0] > LARGEST:
+                    if self._header[0] > self._largest:
                         raise EOFError
                     self._part = bytearray(self._header[0])
                 else:
@@ -145,10 +154,12 @@ class _Link:
 
 
 class Channel:
-    """What one party sends to and receives from the others.
+    """What one party sends to and receives from the others, and from a dealer who is online.
+
+    Messages to and from a dealer count neither as rounds nor as bytes sent: they depend on no input.
 
     Args:
-        rank: of this party, from 0.
+        rank: of this party, from 0; or `DEALER`.
         connections: peer -> connected socket (TLS or not), for every other rank.
         timeout_s: longest wait for one message.
         network: to imitate; only between processes of one machine, whose clocks are the same.
@@ -158,13 +169,13 @@ class Channel:
     def __init__(
         self,
         rank: int,
-        connections: dict[int, socket.socket],
+        connections: Mapping[int, socket.socket],
         *,
         timeout_s: float = TIMEOUT_S,
         network: Network | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.rank, self.parties = rank, len(connections) + 1
+        self.rank, self.parties = rank, len(connections) + (rank != DEALER)
         self.round = 0
         self.imagined = False
         """Whether there are no peers: what is opened then means nothing."""
@@ -174,7 +185,14 @@ class Channel:
         self.ledger = Ledger()
         self.clock = clock or Clock()
         self._network, self._timeout_s = network, timeout_s
-        self._links = {peer: _Link(peer, link) for peer, link in sorted(connections.items())}
+        self._links: dict[int, _Link] = {}
+        for peer, connection in sorted(connections.items()):
+            self.attach(peer, connection)
+
+    def attach(self, peer: int, connection: socket.socket) -> None:
+        """Add a connection: that to a dealer comes after those to the parties."""
+        largest = LARGEST_REQUEST if self.rank == DEALER else LARGEST
+        self._links[peer] = _Link(peer, connection, largest)
 
     def scope(self, op: str, module: str | None = None) -> AbstractContextManager[None]:
         """Charge the messages inside to an operation; see `Ledger.scope`."""
@@ -206,35 +224,41 @@ class Channel:
         Returns:
             The payloads of the group in rank order, this party's own included.
         """
-        data = _octets(payload)
         self._noted = self._noted and group is not None
         members = range(self.parties) if group is None else sorted(group)
-        links = [self._links[peer] for peer in members if peer != self.rank]
-        for link in links:
-            self._post(link, data)
+        links = [self.post(peer, payload) for peer in members if peer != self.rank]
+        size = len(_octets(payload))
         everyone: list[Any] = [
-            payload if peer == self.rank else self._take(self._links[peer], len(data))
+            payload if peer == self.rank else self._take(self._links[peer], size)
             for peer in members
         ]
         self._settle(*links)
         return everyone
 
-    def delay(self, size: int) -> None:
-        """Wait as long as a message of some bytes, to or from a dealer, takes on the imitated network."""
-        if self._network is not None:
-            seconds = self._network.delay_s + self._network.transfer_s(size)
-            self.clock.wait_until(self.clock.now() + seconds)
-
     def send(self, to: int, payload: Payload) -> None:
         """Send a payload to one peer."""
-        link = self._links[to]
-        self._post(link, _octets(payload))
+        link = self.post(to, payload)
         self._settle(link)
         if link.closed:
             raise self._lost(link)
 
-    def receive(self, frm: int, nbytes: int) -> bytearray:
-        """Receive the next payload of one peer, which has `nbytes` bytes."""
+    def post(self, to: int, payload: Payload) -> _Link:
+        """Send a payload to one peer, as soon as the connection takes it, while this party goes on."""
+        link, data = self._links[to], _octets(payload)
+        header = _HEADER.pack(
+            len(data), link.sent, self.round, self._checksum(link), self.clock.now()
+        )
+        link.sent += 1
+        link.out.append(memoryview(header))
+        if len(data):
+            link.out.append(data)
+        if not self._offline(link):
+            self.ledger.row.bytes_sent += HEADER_BYTES + len(data)
+        link.move()
+        return link
+
+    def receive(self, frm: int, nbytes: int | None) -> bytearray:
+        """Receive the next payload of one peer, which has `nbytes` bytes; None: any number."""
         return self._take(self._links[frm], nbytes)
 
     def abort(self, reason: str) -> None:
@@ -261,16 +285,7 @@ class Channel:
             with suppress(OSError):
                 link.socket.close()
 
-    def _post(self, link: _Link, data: memoryview) -> None:
-        header = _HEADER.pack(len(data), link.sent, self.round, self._checksum(), self.clock.now())
-        link.sent += 1
-        link.out.append(memoryview(header))
-        if len(data):
-            link.out.append(data)
-        self.ledger.row.bytes_sent += HEADER_BYTES + len(data)
-        link.move()
-
-    def _take(self, link: _Link, nbytes: int) -> bytearray:
+    def _take(self, link: _Link, nbytes: int | None) -> bytearray:
         start = time.monotonic()
         while not link.frames:
             if link.closed:
@@ -279,7 +294,8 @@ class Channel:
         (length, sequence, round_, checksum, sent_at), data = link.frames.popleft()
         if sequence == _ABORT:
             raise self._aborted(link, data)
-        if (sequence, length, checksum) != (link.received, nbytes, self._checksum()):
+        nbytes = length if nbytes is None else nbytes
+        if (sequence, length, checksum) != (link.received, nbytes, self._checksum(link)):
             raise self._error(
                 link,
                 f"sent message {sequence} of {length} bytes, expected message {link.received} of "
@@ -292,6 +308,9 @@ class Channel:
             size = HEADER_BYTES + nbytes
             link.free_at = max(sent_at, link.free_at) + self._network.transfer_s(size)
             self.clock.wait_until(link.free_at + self._network.delay_s)
+        if self._offline(link):
+            self.round = max(self.round, round_)
+            return data
         row = self.ledger.row
         row.rounds += max(0, round_ + 1 - self.round)
         self.round = max(self.round, round_ + 1)
@@ -316,6 +335,9 @@ class Channel:
             raise self._error(wanted, f"silent for {self._timeout_s:g} s", "peer-timeout")
         for link in open_links:
             link.move()
+            # A dealer deals for all or nobody, whomever it waits for.
+            if self.rank == DEALER and link.frames and link.frames[-1][0][1] == _ABORT:
+                raise self._lost(link)
 
     def _lost(self, link: _Link) -> PeerError:
         """The error for a peer that has closed the connection: its own words, if it left any."""
@@ -327,8 +349,11 @@ class Channel:
     def _aborted(self, link: _Link, reason: bytearray) -> PeerError:
         return self._error(link, f"stopped: {reason.decode(errors='replace')}", "peer-aborted")
 
-    def _checksum(self) -> int:
-        return zlib.crc32(self.path().encode(), self.public_hash)
+    def _offline(self, link: _Link) -> bool:
+        return DEALER in (self.rank, link.peer)
+
+    def _checksum(self, link: _Link) -> int:
+        return 0 if self._offline(link) else zlib.crc32(self.path().encode(), self.public_hash)
 
     def _error(self, link: _Link, problem: str, code: str) -> PeerError:
         return PeerError(problem, code=code, peer=link.peer, op=self.path(), round=self.round)
@@ -383,10 +408,10 @@ class EchoChannel(Channel):
         """Record a message."""
         self._record(to, len(_octets(payload)), received=False)
 
-    def receive(self, frm: int, nbytes: int) -> bytearray:
+    def receive(self, frm: int, nbytes: int | None) -> bytearray:
         """Zeros."""
-        self._record(frm, nbytes, received=True)
-        return bytearray(nbytes)
+        self._record(frm, nbytes or 0, received=True)
+        return bytearray(nbytes or 0)
 
     def _record(self, peer: int, nbytes: int, received: bool) -> None:
         computing_s = time.perf_counter() - self._computing_since
