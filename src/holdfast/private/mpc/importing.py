@@ -16,12 +16,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+import math
 import operator
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +32,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx.node import Node, map_aggregate
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from holdfast.errors import InputError
 from holdfast.private.mpc.arithmetic import Fixed
-from holdfast.private.mpc.bounds import Role, WeightFacts, weight_facts
-from holdfast.private.mpc.functions import transposed_weight
-from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS, SHAPES, with_height
+from holdfast.private.mpc.bounds import Bound, Role, WeightFacts, weight_facts
+from holdfast.private.mpc.functions import transposed_weight, with_height
+from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS
 from holdfast.private.mpc.rounds import parallel
 from holdfast.private.mpc.tensor import SharedTensor
-from holdfast.private.mpc.transport import PeerError
 
+_UNKNOWN = 2**15 - 1  # of a result that no calibration has seen
 _EXPORTING = threading.Lock()  # torch exports one model at a time; simulated parties are threads
 
 
@@ -69,6 +73,10 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def names(self) -> list[str]:
+        """The names that it refers to, in order."""
+        return _named((self.args, self.kwargs))
+
 
 @dataclass
 class Graph:
@@ -76,14 +84,18 @@ class Graph:
 
     steps: list[Step]
     constants: dict[str, Constant]
-    inputs: list[tuple[str, torch.Size]]
+    inputs: list[tuple[str, torch.Size, torch.dtype]]
     outputs: list[Any]
     parameters: dict[str, str] = field(default_factory=dict)
     """Name of a placeholder -> name of the parameter in the state dict."""
+    largest: dict[str, int] = field(default_factory=dict)
+    """At the owner, result of a step or input -> power of two above it, of `largest_results`."""
+    remade: Callable[[Sequence[Tensor]], Graph] | None = None
+    """The graph of the same model for inputs of other shapes."""
 
     def text(self) -> str:
         """What must be the same at all parties, as text: operations and shapes."""
-        lines = [f"{name} {tuple(shape)}" for name, shape in self.inputs]
+        lines = [f"{name} {tuple(shape)}" for name, shape, _ in self.inputs]
         for name, each in self.constants.items():
             known = "secret" if each.secret else each.value.tolist()
             lines.append(f"{name} {tuple(each.value.shape)} {each.value.dtype} {known}")
@@ -116,6 +128,7 @@ def prepare(module: nn.Module, example: Sequence[Tensor], *, trainable: bool = F
             remedy="replace these modules, or compute that part in plaintext at the owner",
         )
     graph = _folded(program, trainable)
+    graph.remade = partial(prepare, module, trainable=trainable)
     _fold_batch_norms(graph)
     _max_pool_before_relu(graph)
     used = set(_named(([(step.args, step.kwargs) for step in graph.steps], graph.outputs)))
@@ -150,9 +163,10 @@ def _missing(graph: Any, trainable: bool) -> list[str]:
     """Operations on the input that are not supported, with their module."""
     found: dict[str, None] = {}
     for node in graph.nodes:
+        secret = _touches_input(node)
         if node.op != "call_function" or node.target is operator.getitem or not node.users:
             continue  # what nobody uses, such as checks of types, is not computed
-        if _touches_input(node) and (problem := _problem(node, trainable)):
+        if secret and (problem := _problem(node, trainable)):
             found[f"{problem} in {_module_of(node) or 'the model itself'}"] = None
     return list(found)
 
@@ -199,7 +213,7 @@ def _folded(program: Any, trainable: bool) -> Graph:
                 secret = value.is_floating_point() and not is_mask
                 constants[node.name] = Constant(value.detach(), secret)
             else:
-                inputs.append((node.name, node.meta["val"].shape))
+                inputs.append((node.name, node.meta["val"].shape, node.meta["val"].dtype))
         elif node.op == "output":
             outputs = list(_refs(node.args[0]))
         elif node.users:
@@ -267,7 +281,7 @@ def _evaluated(node: Any, args: Any, kwargs: Any, constants: Mapping[str, Consta
 def _users(graph: Graph) -> dict[str, list[Step]]:
     users: dict[str, list[Step]] = {}
     for step in graph.steps:
-        for name in _named((step.args, step.kwargs)):
+        for name in step.names():
             users.setdefault(name, []).append(step)
     return users
 
@@ -276,73 +290,37 @@ def _fold_batch_norms(graph: Graph) -> None:
     """Batch normalization in evaluation is x * scale + shift: part of the layer before, if possible."""
     makers = {step.result: step for step in graph.steps}
     users = _users(graph)
-    renamed: dict[str, str] = {}
-    for step in list(graph.steps):
-        if step.op != "batch_norm":
-            continue
-        names = [arg.name if isinstance(arg, Ref) else None for arg in step.args[:5]]
-        weight, bias, mean, variance = (
-            None if name is None else graph.constants[name].value.double() for name in names[1:]
-        )
-        epsilon = step.args[6]
-        assert mean is not None
-        assert variance is not None
-        scale = (1.0 if weight is None else weight) / (variance + epsilon).sqrt()
-        shift = (0.0 if bias is None else bias) - mean * scale
-        before = makers.get(str(names[0]))
-        if (
-            before
-            and before.op in ("conv1d", "conv2d", "linear")
-            and len(users[before.result]) == 1
-        ):
-            _fold_into(graph, before, scale, shift)
-            renamed[step.result] = before.result
+    for step in [each for each in graph.steps if each.op == "batch_norm"]:
+        source, *refs = step.args[:5]
+        gamma, beta, mean, variance = (_value(graph, each) for each in refs)
+        layer = makers.get(source.name, step)
+        if layer.op in ("conv1d", "conv2d", "linear") and len(users[source.name]) == 1:
+            source, kernel, *more = layer.args
+            bias, options = _value(graph, more[0] if more else None), more[1:]
+            weight = _value(graph, kernel)
+            layer.result = step.result  # which the users of both refer to
             graph.steps.remove(step)
         else:
-            for suffix, value in (("scale", scale), ("shift", shift)):
-                graph.constants[f"{step.result}_{suffix}"] = Constant(value.float(), True)
-            step.args = (step.args[0], Ref(f"{step.result}_scale"), Ref(f"{step.result}_shift"))
-            step.kwargs = {}
-    _rename(graph, renamed)
+            layer, weight, bias, options = step, torch.ones_like(mean)[:, None], None, []
+        folded = fuse_conv_bn_weights(weight, bias, mean, variance, step.args[6], gamma, beta)
+        names = [f"{layer.result}_{suffix}" for suffix in ("weight", "bias")]
+        for name, value in zip(names, folded, strict=True):
+            graph.constants[name] = Constant(value.detach(), True)
+        layer.args = (source, *map(Ref, names), *options)
 
 
-def _fold_into(graph: Graph, layer: Step, scale: Tensor, shift: Tensor) -> None:
-    weight = graph.constants[layer.args[1].name].value.double()
-    factor = scale.reshape(-1, *[1] * (weight.ndim - 1))  # outputs are the first dimension
-    old = layer.args[2] if len(layer.args) > 2 else None
-    bias = graph.constants[old.name].value.double() * scale if isinstance(old, Ref) else 0.0
-    graph.constants[f"{layer.result}_weight"] = Constant((weight * factor).float(), True)
-    graph.constants[f"{layer.result}_bias"] = Constant((bias + shift).float(), True)
-    layer.args = (
-        layer.args[0],
-        Ref(f"{layer.result}_weight"),
-        Ref(f"{layer.result}_bias"),
-        *layer.args[3:],
-    )
+def _value(graph: Graph, ref: Ref | None) -> Any:
+    return None if ref is None else graph.constants[ref.name].value
 
 
 def _max_pool_before_relu(graph: Graph) -> None:
     """ReLU commutes with maxima: after the pooling it has a quarter of the elements."""
     users = _users(graph)
-    for place, step in enumerate(graph.steps[:-1]):
-        after = graph.steps[place + 1]
-        follows = users.get(step.result, [])
-        if step.op == "relu" and after.op == "max_pool2d" and follows == [after]:
-            step.op, after.op = after.op, step.op
-            step.target, after.target = after.target, step.target
-            step.module, after.module = after.module, step.module
-            source = step.args[0]
-            step.args, after.args = (source, *after.args[1:]), (after.args[0],)
-            step.kwargs, after.kwargs = after.kwargs, step.kwargs
-
-
-def _rename(graph: Graph, renamed: Mapping[str, str]) -> None:
-    def changed(value: Any) -> Any:
-        return _filled(value, {name: Ref(renamed.get(name, name)) for name in _named(value)})
-
-    for step in graph.steps:
-        step.args, step.kwargs = changed(step.args), changed(step.kwargs)
-    graph.outputs[:] = changed(tuple(graph.outputs))
+    for place, (step, after) in enumerate(pairwise(list(graph.steps))):
+        if step.op == "relu" and after.op == "max_pool2d" and users[step.result] == [after]:
+            after.args, step.args = (*step.args, *after.args[1:]), after.args[:1]
+            step.result, after.result = after.result, step.result
+            graph.steps[place : place + 2] = [after, step]
 
 
 # --- The model at one party ----------------------------------------------------------------------
@@ -368,6 +346,22 @@ def _roles(graph: Graph) -> dict[str, Role]:
     return roles
 
 
+def largest_results(graph: Graph, inputs: Sequence[Tensor], margin: float) -> dict[str, int]:
+    """For inputs in plaintext, the power of two above what each step gives, times a margin."""
+    constants = {name: each.value for name, each in graph.constants.items()}
+    values: dict[str, Any] = dict(zip((name for name, *_ in graph.inputs), inputs, strict=True))
+    for step in graph.steps:
+        given = constants | values
+        # Batch normalization is not what its target does any more.
+        call = OPERATIONS[step.target].call if step.op == "batch_norm" else step.target
+        values[step.result] = call(*_filled(step.args, given), **_filled(step.kwargs, given))
+    return {
+        name: math.ceil(Bound.around(value).times(margin).bits)
+        for name, value in values.items()
+        if isinstance(value, Tensor) and bool(torch.isfinite(value).all())
+    }
+
+
 class PrivateModel:
     """A model whose weights are secret: call it with shared tensors, at every party.
 
@@ -376,13 +370,19 @@ class PrivateModel:
         graph: of `prepare`.
         owner: rank of the party whose weights count.
         trainable: keep the weights as parameters that can be trained.
+
+    Attributes:
+        input_bounds: magnitudes that the calibration allows the inputs; None without one.
     """
 
     def __init__(self, party: Any, graph: Graph, owner: int, *, trainable: bool = False) -> None:
         self.party, self.graph = party, graph
-        _compare(party, graph)
+        self._graphs = {tuple(shape for _, shape, _ in graph.inputs): graph}
+        identity = hashlib.sha256(graph.text().encode()).digest()
+        party.same(identity, "import", "has another model: its operations or shapes differ")
         self.values: dict[str, Any] = {}
-        facts = self._weight_facts(owner)
+        facts = self._owner_facts(owner)
+        self.input_bounds = [self._expected.get(name) for name, *_ in graph.inputs]
         for name, constant in graph.constants.items():
             if not constant.secret:
                 self.values[name] = constant.value
@@ -393,8 +393,8 @@ class PrivateModel:
         if not trainable and party.mode != "replicated3":
             self._open_masked_weights()
 
-    def _weight_facts(self, owner: int) -> dict[str, WeightFacts]:
-        """What the owner declares of each weight, told to all: powers of two of its magnitudes."""
+    def _owner_facts(self, owner: int) -> dict[str, WeightFacts]:
+        """What the owner declares to all: powers of two of each weight's and each result's magnitudes."""
         bits = self.party.fraction_bits
         roles = _roles(self.graph)
         own = {
@@ -402,11 +402,16 @@ class PrivateModel:
             for name, each in self.graph.constants.items()
             if each.secret
         }
-        numbers = np.array([dataclasses.astuple(each) for each in own.values()], dtype=np.int16)
+        results = [name for name, *_ in self.graph.inputs] + [s.result for s in self.graph.steps]
+        numbers = [number for each in own.values() for number in dataclasses.astuple(each)]
+        numbers += [self.graph.largest.get(name, _UNKNOWN) for name in results]
         with self.party.channel.scope("import"):
-            told = self.party.broadcast(numbers.tobytes(), owner)
+            told = self.party.broadcast(np.array(numbers, dtype=np.int16).tobytes(), owner)
         self.party.agree("weights", told)
-        rows = np.frombuffer(told, np.int16).reshape(-1, 3).tolist()
+        all_told = np.frombuffer(told, np.int16)
+        rows = all_told[: 3 * len(own)].reshape(-1, 3).tolist()
+        exponents = zip(results, all_told[3 * len(own) :].tolist(), strict=True)
+        self._expected = {name: 2.0**bits for name, bits in exponents if bits != _UNKNOWN}
         return {name: WeightFacts(*row) for name, row in zip(own, rows, strict=True)}
 
     def _shared(self, name: str, value: Tensor, owner: int, facts: WeightFacts) -> SharedTensor:
@@ -437,33 +442,50 @@ class PrivateModel:
             self.party.run(parallel(*protocols))
 
     def __call__(self, *inputs: Any) -> Any:
-        """The outputs for inputs of the shapes that the model was exported with.
+        """The outputs for inputs, in batches of any size.
 
         Raises:
-            InputError: ``invalid-value`` if an input has another shape.
+            InputError: ``unsupported`` or ``invalid-value`` if the model does not take their shapes.
         """
+        graph = self._graph_for(tuple(each.shape for each in inputs))
         values = dict(self.values)
-        for (name, shape), given in zip(self.graph.inputs, inputs, strict=True):
-            if tuple(given.shape) != tuple(shape):
+        values |= {name: each.value for name, each in graph.constants.items() if not each.secret}
+        values |= {name: each for (name, *_), each in zip(graph.inputs, inputs, strict=True)}
+        for step in graph.steps:
+            values[step.result] = self.result(step, values)
+        outputs = [_filled(each, values) for each in graph.outputs]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def result(self, step: Step, values: Mapping[str, Any]) -> Any:
+        """What one step gives, for the values of the names that it refers to."""
+        args, kwargs = _filled(step.args, values), _filled(step.kwargs, values)
+        if step.target is operator.getitem:
+            return args[0][args[1]] if isinstance(args[0], tuple) else args[0]
+        operation = OPERATIONS[step.target]
+        with nullcontext() if operation.moves else self.party.channel.scope(step.op, step.module):
+            result = operation.call(*args, **kwargs)
+        if isinstance(result, SharedTensor):
+            result.expected = self._expected.get(step.result, result.expected)
+        return result
+
+    def _graph_for(self, shapes: tuple[torch.Size, ...]) -> Graph:
+        """The graph for inputs of these shapes, made from the module when they are first seen."""
+        if shapes not in self._graphs:
+            kinds = zip(shapes, self.graph.inputs, strict=True)
+            example = [torch.zeros(shape, dtype=kind) for shape, (*_, kind) in kinds]
+            assert self.graph.remade is not None
+            graph = self.graph.remade(example)
+            if _weight_shapes(graph) != _weight_shapes(self.graph):
                 raise InputError(
                     "invalid shape of a model's input",
                     code="invalid-value",
-                    place=name,
-                    found=str(tuple(given.shape)),
-                    expected=str(tuple(shape)),
+                    found=str([tuple(each) for each in shapes]),
+                    expected=str([tuple(shape) for _, shape, _ in self.graph.inputs]),
                     remedy="import the model with an example of this shape",
                 )
-            values[name] = given
-        for step in self.graph.steps:
-            args, kwargs = _filled(step.args, values), _filled(step.kwargs, values)
-            if step.target is operator.getitem:
-                values[step.result] = args[0][args[1]] if isinstance(args[0], tuple) else args[0]
-                continue
-            free = step.op in SHAPES
-            with nullcontext() if free else self.party.channel.scope(step.op, step.module):
-                values[step.result] = OPERATIONS[step.target].call(*args, **kwargs)
-        outputs = [_filled(each, values) for each in self.graph.outputs]
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+            self.party.agree(graph.text())
+            self._graphs[shapes] = graph
+        return self._graphs[shapes]
 
     def named_parameters(self) -> dict[str, Any]:
         """The shared weights by their names in the state dict, where the model is trainable."""
@@ -478,6 +500,10 @@ class PrivateModel:
         return list(self.named_parameters().values())
 
 
+def _weight_shapes(graph: Graph) -> dict[str, torch.Size]:
+    return {name: each.value.shape for name, each in graph.constants.items() if each.secret}
+
+
 def import_model(
     party: Any,
     module: nn.Module,
@@ -486,6 +512,8 @@ def import_model(
     owner: int = 0,
     weights: str | Path | None = None,
     trainable: bool = False,
+    calibration: Tensor | Sequence[Tensor] | None = None,
+    margin: float = 2.0,
 ) -> PrivateModel:
     """Share the weights of a PyTorch model; every party calls this with the same architecture.
 
@@ -496,6 +524,10 @@ def import_model(
         owner: rank of the party whose weights count.
         weights: safetensors file with the state dict, read at the owner only.
         trainable: keep the weights as parameters that can be trained; batch normalization is not.
+        calibration: at the owner, typical inputs. What each layer makes of them, times `margin`, rounded up
+            to a power of two, bounds that layer's results, and all learn it. It is checked in secret where
+            the bounds of inputs and weights would be larger, and is a `RangeError` where it does not hold.
+        margin: how much larger the results of other inputs may be.
 
     Raises:
         InputError: ``unsupported`` with all missing operations, before anything is sent.
@@ -504,9 +536,16 @@ def import_model(
     with party.channel.scope("import"):
         if weights is not None and party.rank == owner:
             load_weights(module, Path(weights))
-        given = [example] if isinstance(example, Tensor) else list(example)
-        graph = prepare(module, given, trainable=trainable)
+        graph = prepare(module, _listed(example), trainable=trainable)
+        if calibration is not None and party.rank == owner:
+            typical = _listed(calibration)
+            alike = prepare(module, typical, trainable=trainable)
+            graph.largest = largest_results(alike, typical, margin)
     return PrivateModel(party, graph, owner, trainable=trainable)
+
+
+def _listed(given: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [given] if isinstance(given, Tensor) else list(given)
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
@@ -528,18 +567,3 @@ def load_weights(module: nn.Module, path: Path) -> None:
             found=str(error).splitlines()[-1].strip(),
             expected="a safetensors file with the state dict of the module",
         ) from error
-
-
-def _compare(party: Any, graph: Graph) -> None:
-    """All parties have the same graph, or end here."""
-    own = hashlib.sha256(graph.text().encode()).digest()
-    with party.channel.scope("import"):
-        for peer, other in enumerate(party.channel.exchange(own)):
-            if bytes(other) != own:
-                raise PeerError(
-                    "has another model: its operations or shapes differ",
-                    code="handshake",
-                    peer=peer,
-                    op="import",
-                    round=party.channel.round,
-                )

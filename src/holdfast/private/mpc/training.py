@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import safetensors
 import safetensors.torch
@@ -29,8 +29,7 @@ from holdfast.files import read_whole, write_whole
 from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.functions import log_softmax, one_hot, softmax
 from holdfast.private.mpc.ring import invalid
-from holdfast.private.mpc.tensor import SharedTensor, within_together
-from holdfast.private.mpc.transport import PeerError
+from holdfast.private.mpc.tensor import SharedTensor, narrow_together, within_together
 
 if TYPE_CHECKING:
     from holdfast.private.mpc.party import Party
@@ -83,7 +82,7 @@ def cross_entropy(logits: SharedTensor, labels: SharedTensor) -> SharedTensor:
         labels: secret integers ``[n]``, or one-hot vectors ``[n, classes]``.
 
     Returns:
-        The loss, still secret; only the gradient is computed unless it is revealed or used (`value`).
+        The loss, still secret; only the gradient is computed unless its value is revealed or used.
     """
     n, classes = logits.shape
     targets = labels if labels.ndim == 2 else one_hot(labels, classes)
@@ -97,14 +96,24 @@ def cross_entropy(logits: SharedTensor, labels: SharedTensor) -> SharedTensor:
 
 
 class Loss(SharedTensor):
-    """A cross entropy whose value is computed when it is revealed."""
+    """A cross entropy whose value is computed when something needs it."""
+
+    shape = torch.Size(())
 
     def __init__(self, logits: SharedTensor, targets: SharedTensor) -> None:
-        super().__init__(
-            logits.party, torch.zeros((), dtype=torch.int64), logits.party.fraction_bits
-        )
+        party = logits.party
+        super().__init__(party, torch.zeros((), dtype=torch.int64), party.fraction_bits)
         self.allowed = logits.combined(targets, logits.share).allowed
         self._logits, self._targets = logits, targets
+        for name in ("share", "scale", "bound"):
+            delattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("share", "scale", "bound"):
+            return super().__getattr__(name)
+        value = self.value()
+        self.share, self.scale, self.bound = value.share, value.scale, value.bound
+        return getattr(self, name)
 
     def value(self) -> SharedTensor:
         """The mean of -log softmax at the targets."""
@@ -176,19 +185,6 @@ class SGD:
             parameter.fixed = parameter.row_sum = None
 
 
-def narrow_together(tensors: list[SharedTensor]) -> None:
-    """Truncate several tensors to the party's fractional bits in one round."""
-    from holdfast.private.mpc.rounds import parallel
-
-    party = tensors[0].party
-    shares = party.run(parallel(*(tensor.narrow() for tensor in tensors)))
-    for tensor, share in zip(tensors, shares, strict=True):
-        bits = tensor.target()
-        if bits < tensor.scale:
-            tensor.share, tensor.scale = share, bits
-            tensor.bound = tensor.bound.widened(2.0**-bits)
-
-
 # --- Checkpoints ---------------------------------------------------------------------------------
 
 
@@ -248,25 +244,14 @@ def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, Sha
     if int(header["rank"]) != party.rank:
         raise invalid("checkpoint", f"party {header['rank']}", f"party {party.rank}", "conflict")
     identity = bytes.fromhex(header["identity"])
-    with party.channel.scope("checkpoint"):
-        for peer, other in enumerate(party.channel.exchange(identity)):
-            if bytes(other) != identity:
-                raise PeerError(
-                    "loads a checkpoint of another step or session",
-                    code="handshake",
-                    peer=peer,
-                    op="checkpoint",
-                    round=party.channel.round,
-                )
+    party.same(identity, "checkpoint", "loads a checkpoint of another step or session")
     tensors = {}
     for name, share in sorted(safetensors.torch.load(plain).items()):
         (scale, keep, low, high), ranks = json.loads(header["tensors"])[name]
         allowed = None if ranks is None else frozenset(ranks)
         bound = Bound(low, high)
         party.agree(name, scale, keep, bound)
-        tensors[name] = SharedTensor(
-            party, share, scale, allowed, bound=bound, keep=keep, name=name
-        )
+        tensors[name] = party.tensor(share, scale, allowed, bound=bound, keep=keep, name=name)
     return tensors
 
 
