@@ -31,7 +31,7 @@ from holdfast.private.mpc.functions import cat as cat
 from holdfast.private.mpc.functions import one_hot
 from holdfast.private.mpc.functions import stack as stack
 from holdfast.private.mpc.functions import where as where
-from holdfast.private.mpc.importing import PrivateModel, import_model
+from holdfast.private.mpc.importing import PrivateModel, Step, import_model
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.supply import local_supplies
@@ -44,21 +44,11 @@ _local = threading.local()  # simulated parties are threads
 
 def init(party: Party | None = None, **_: Any) -> None:
     """Compute as this party from now on; without one, as before, or alone in this process."""
-    if party is None and not is_initialized():
+    if party is None and not hasattr(_local, "party"):
         party = Party(*local_channels(1), *local_supplies(1), mode="insecure-local")
     if party is not None:
         party.kind, party.expected = CrypTensor, DEFAULT
         _local.party = party
-
-
-def is_initialized() -> bool:
-    """Whether this process, or thread, is a party."""
-    return hasattr(_local, "party")
-
-
-def uninit() -> None:
-    """Be no party any more."""
-    vars(_local).clear()
 
 
 def _current() -> Party:
@@ -67,47 +57,6 @@ def _current() -> Party:
 
 
 # --- Tensors -------------------------------------------------------------------------------------
-
-
-class CrypTensor(SharedTensor):
-    """A shared tensor whose maxima, and `get_plain_text`, are those of CrypTen."""
-
-    ptype = "arithmetic"
-    """How it is shared: there is no other way, and conversions change nothing."""
-
-    def get_plain_text(self, dst: int | None = None) -> Any:
-        """The values in torch's default type: at `dst` or, by default, at all parties."""
-        values = self.reveal(dst)
-        return torch.empty(self.shape) if values is None else values.to(torch.get_default_dtype())
-
-    def to(self, *_: Any, **__: Any) -> CrypTensor:
-        """This tensor."""
-        return self
-
-    def new(self, values: Any, **options: Any) -> SharedTensor:
-        """As `cryptensor`."""
-        return cryptensor(values, **options)
-
-    def argmax(
-        self, dim: int | None = None, keepdim: bool = False, one_hot: bool = True
-    ) -> SharedTensor:
-        """A 1 at the largest value; its place with ``one_hot=False``."""
-        if not one_hot:
-            return super().argmax(dim, keepdim)
-        return self._marked(super().argmax(dim, keepdim), dim, keepdim)
-
-    def max(self, dim: int | None = None, keepdim: bool = False, one_hot: bool = True) -> Any:
-        """The largest values; along a dimension, with `argmax`."""
-        best = super().max(dim, keepdim)
-        if dim is None or not one_hot:
-            return best
-        return best[0], self._marked(best[1], dim, keepdim)
-
-    def _marked(self, place: SharedTensor, dim: int | None, keepdim: bool) -> SharedTensor:
-        if dim is None:
-            return one_hot(place.reshape(()), self.numel()).reshape(self.shape)
-        place = place.squeeze(dim) if keepdim else place
-        return one_hot(place, self.shape[dim]).movedim(-1, dim)  # type: ignore[no-any-return]
 
 
 def cryptensor(
@@ -139,6 +88,45 @@ def cryptensor(
         out = party.secret(given, owner=src, bound=bound)
     out.requires_grad = requires_grad
     return out
+
+
+class CrypTensor(SharedTensor):
+    """A shared tensor whose maxima, and `get_plain_text`, are those of CrypTen."""
+
+    ptype = "arithmetic"
+    """How it is shared: there is no other way, and conversions change nothing."""
+
+    def get_plain_text(self, dst: int | None = None) -> Any:
+        """The values in torch's default type: at `dst` or, by default, at all parties."""
+        values = self.reveal(dst)
+        return None if values is None else values.to(torch.get_default_dtype())
+
+    def to(self, *_: Any, **__: Any) -> CrypTensor:
+        """This tensor."""
+        return self
+
+    new = staticmethod(cryptensor)
+
+    def argmax(
+        self, dim: int | None = None, keepdim: bool = False, one_hot: bool = True
+    ) -> SharedTensor:
+        """A 1 at the largest value; its place with ``one_hot=False``."""
+        if not one_hot:
+            return super().argmax(dim, keepdim)
+        return self._marked(super().argmax(dim, keepdim), dim, keepdim)
+
+    def max(self, dim: int | None = None, keepdim: bool = False, one_hot: bool = True) -> Any:
+        """The largest values; along a dimension, with `argmax`."""
+        best = super().max(dim, keepdim)
+        if dim is None or not one_hot:
+            return best
+        return best[0], self._marked(best[1], dim, keepdim)
+
+    def _marked(self, place: SharedTensor, dim: int | None, keepdim: bool) -> SharedTensor:
+        if dim is None:
+            return one_hot(place.reshape(()), self.numel()).reshape(self.shape)  # type: ignore[no-any-return]
+        place = place.squeeze(dim) if keepdim else place
+        return one_hot(place, self.shape[dim]).movedim(-1, dim)  # type: ignore[no-any-return]
 
 
 MPCTensor = cryptensor
@@ -176,25 +164,21 @@ def print(*values: Any, in_order: bool = False, dst: int = 0, **options: Any) ->
             party.channel.exchange(b"")
 
 
-def save(value: Any, path: str | Path, **_: Any) -> None:
-    """Write a plain tensor or model with `torch.save`."""
-    data = io.BytesIO()
-    torch.save(value, data)
-    write_whole(path, data.getvalue())
-    _current().channel.exchange(b"")
+def save(value: Any, path: str | Path, src: int | None = None) -> None:
+    """Write a plain tensor or model with `torch.save`: what every party has, or at `src` alone."""
+    party = _current()
+    if src in (None, party.rank):
+        data = io.BytesIO()
+        torch.save(value, data)
+        write_whole(path, data.getvalue())
+    party.channel.exchange(b"")
 
 
-def save_from_party(value: Any = None, path: str | Path = "", src: int = 0) -> None:
-    """Write what one party has, at that party."""
-    if _current().rank == src:
-        save(value, path)
-    else:
-        _current().channel.exchange(b"")
+save_from_party = save
 
 
-def load(path: str | Path, **_: Any) -> Any:
-    """What `torch.load` reads; models need to be registered as safe classes."""
-    return torch.load(path)
+load = torch.load
+"""Models need to be registered as safe classes, or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`."""
 
 
 def load_from_party(
@@ -205,18 +189,16 @@ def load_from_party(
     Args:
         path: read at the source; for models also at the others, if it is there.
         src: rank of the source.
-        model_class: gives the architecture at those that have no file.
+        model_class: gives the architecture at those that have no file; their weights do not count.
     """
     party = _current()
     value = load(path) if party.rank == src else None
     is_model = isinstance(value, torch_nn.Module)
     if not party.broadcast(bytes([is_model]), src)[0]:
         return cryptensor(value, src)
-    if not is_model:
-        value = model_class() if model_class else load(path)
-        for weight in value.parameters():
-            torch_nn.init.zeros_(weight)
-    return value
+    if is_model:
+        return value
+    return model_class() if model_class else load(path)
 
 
 # --- Models --------------------------------------------------------------------------------------
@@ -233,7 +215,7 @@ class Model:
     def __init__(self, module: torch_nn.Module, dummy_input: Any) -> None:
         for part in module.modules():  # torch exports weights that are parameters alone
             for name, value in part._parameters.items():
-                if value is not None and not isinstance(value, torch_nn.Parameter):
+                if type(value) is Tensor:
                     part._parameters[name] = torch_nn.Parameter(value)
         self._module, self._example = module, dummy_input
         self.training, self.encrypted, self._src = module.training, False, 0
@@ -286,13 +268,17 @@ class Model:
         """Weights by their names, and operations by those of ATen, in order; each has `forward`."""
         model = self._imported()
         weights = model.named_parameters().items()
-        nodes = {name: _Node(lambda _, weight=weight: weight) for name, weight in weights}
+        nodes = {
+            name: SimpleNamespace(forward=lambda _, weight=weight: weight)
+            for name, weight in weights
+        }
         for step in model.graph.steps:
-            nodes[step.result] = _Node(
-                lambda given, step=step: model.result(
-                    step, dict(zip(step.names(), given, strict=True))
-                )
-            )
+
+            def forward(given: Any, step: Step = step) -> Any:
+                several = given if isinstance(given, list) else [given]
+                return model.result(step, dict(zip(step.names(), several, strict=True)))
+
+            nodes[step.result] = SimpleNamespace(forward=forward)
         return nodes
 
     def __getattr__(self, name: str) -> Any:
@@ -302,15 +288,6 @@ class Model:
             raise AttributeError(f"the model has no {name!r}", name=name, obj=self) from None
 
 
-class _Node:
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def forward(self, inputs: Any) -> Any:
-        """The result, for one input or a list of them."""
-        return self._call(inputs if isinstance(inputs, list) else [inputs])
-
-
 def _loss(of: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda reduction="mean": lambda output, target: getattr(of(output, target), reduction)()
 
@@ -318,7 +295,6 @@ def _loss(of: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 nn = SimpleNamespace(
     from_pytorch=Model,
     MSELoss=_loss(lambda output, target: (output - target).square()),
-    L1Loss=_loss(lambda output, target: (output - target).abs()),
     CrossEntropyLoss=lambda: cross_entropy,
 )
 
@@ -334,7 +310,7 @@ def run_multiprocess(world_size: int) -> Callable[[Callable[..., Any]], Callable
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
-            if is_initialized() and _current().parties == world_size:
+            if _current().parties == world_size:
                 return function(*args, **kwargs)
 
             def main(party: Party) -> Any:
@@ -346,18 +322,6 @@ def run_multiprocess(world_size: int) -> Callable[[Callable[..., Any]], Callable
         return run
 
     return decorated
-
-
-class _Communicator:
-    """Who this party is."""
-
-    def get_rank(self) -> int:
-        """Its rank."""
-        return _current().rank
-
-    def get_world_size(self) -> int:
-        """How many parties there are."""
-        return _current().parties
 
 
 class _Encoder:
@@ -374,7 +338,11 @@ class _Encoder:
         _current().fraction_bits = bits
 
 
-communicator = SimpleNamespace(get=_Communicator)
+communicator = SimpleNamespace(
+    get=lambda: SimpleNamespace(
+        get_rank=lambda: _current().rank, get_world_size=lambda: _current().parties
+    )
+)
 cfg = SimpleNamespace(encoder=_Encoder())
 mpc = SimpleNamespace(
     run_multiprocess=run_multiprocess,

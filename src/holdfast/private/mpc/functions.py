@@ -215,22 +215,35 @@ class _Split:
         of_m: of the mantissa, 1 to 2.
         of_e: of the exponent.
         range: bound of the function on [low, high].
+        slope: the derivative, from x and the function's value.
         combine: ``mul`` or ``add``.
         zero: whether 0 is in the domain, and what lies between it and `low`.
+        divides: the power of x in the denominator.
     """
 
     name: str
     of_m: Callable[[np.ndarray], np.ndarray]
     of_e: Callable[[np.ndarray], np.ndarray]
     range: Callable[[float, float], tuple[float, float]]
+    slope: Callable[[SharedTensor, SharedTensor], SharedTensor]
     combine: str = "mul"
     zero: bool = False
+    divides: float = 0.0
 
     def __call__(
-        self, x: SharedTensor, low: float, high: float, *, signed: bool = False, extra_bits: int = 0
+        self,
+        x: SharedTensor,
+        *,
+        low: float = 2.0**-10,
+        high: float = 2.0**20,
+        signed: bool = False,
+        extra_bits: float | None = None,
     ) -> SharedTensor:
         """The function of x in [low, high]; `extra_bits` fractional bits more than the party's are kept."""
-        x = x.finite().fractional()
+        whole = x
+        x = x.checked().finite().fractional()
+        if extra_bits is None:  # a quotient by a large number keeps its bits
+            extra_bits = self.divides * max(0.0, min(math.log2(high), x.bound.bits))
         low = max(low, x.bound.low) if not signed and not self.zero else low
         high = max(low, min(high, 2.0 ** math.ceil(x.bound.bits)))
         spare = x.scale + max(0, math.ceil(math.log2(high))) - 58
@@ -252,8 +265,9 @@ class _Split:
         with x.scope(self.name):
             share = x.party.run(self._protocol(x, first, last, weights, signed))
             scale = MANTISSA_BITS + (0 if self.combine == "add" else bits)
-            keep = min(x.party.fraction_bits + extra_bits, bound.room, scale)
-            return x.like(share, scale, bound, keep=keep).narrowed()
+            keep = min(x.party.fraction_bits + math.ceil(extra_bits), bound.room, scale)
+            out = x.like(share, scale, bound, keep=keep).narrowed()
+        return out.recorded((whole, lambda g: g * self.slope(whole, out)))
 
     def _protocol(
         self, x: SharedTensor, first: int, last: int, weights: Tensor, signed: bool
@@ -282,17 +296,28 @@ class _Split:
         return (yield from arithmetic.product(x.party, "mul", value, scaled))
 
 
-_RECIPROCAL = _Split(
-    "reciprocal", lambda m: 1 / m, lambda e: 2.0**-e, lambda low, high: (0.0, 1 / low)
+reciprocal = _Split(
+    "reciprocal",
+    lambda m: 1 / m,
+    lambda e: 2.0**-e,
+    lambda low, high: (0.0, 1 / low),
+    lambda x, out: -(out * out),
+    divides=1.0,
 )
-_SQRT = _Split(
-    "sqrt", np.sqrt, lambda e: 2.0 ** (e / 2), lambda low, high: (0.0, math.sqrt(high)), zero=True
+sqrt = _Split(
+    "sqrt",
+    np.sqrt,
+    lambda e: 2.0 ** (e / 2),
+    lambda low, high: (0.0, math.sqrt(high)),
+    lambda x, out: reciprocal(out) * 0.5,
+    zero=True,
 )
-_LOG = _Split(
+log = _Split(
     "log",
     np.log,
     lambda e: e * math.log(2),
     lambda low, high: (math.log(low), math.log(high)),
+    lambda x, out: reciprocal(x),
     combine="add",
 )
 
@@ -304,46 +329,12 @@ def _rsqrt_times(multiple: float) -> _Split:
         lambda m: m**-0.5,
         lambda e: multiple * 2.0 ** (-e / 2),
         lambda low, high: (0.0, multiple * low**-0.5),
+        lambda x, out: out**3 * (-0.5 / multiple**2),
+        divides=0.5,
     )
 
 
-def reciprocal(
-    x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20, signed: bool = False
-) -> SharedTensor:
-    """1 / x for x in [low, high]: 11 rounds.
-
-    Args:
-        x: any shape.
-        low: lower end of the domain; a narrower domain costs fewer bytes.
-        high: upper end.
-        signed: whether x may be negative, with its magnitude in the domain; twice the bytes.
-    """
-    extra = _bits_of_quotient(x, high)
-    out = _RECIPROCAL(x, low, high, signed=signed, extra_bits=math.ceil(extra))
-    return out.recorded((x, lambda g: -(g * out * out)))
-
-
-def _bits_of_quotient(x: SharedTensor, high: float) -> float:
-    """Bits that a quotient by x has after those of a number: one by a large number keeps its bits."""
-    return max(0.0, min(math.log2(high), x.bound.finite().bits))
-
-
-def rsqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """1 / sqrt(x) for x in [low, high]: 11 rounds."""
-    out = _rsqrt_times(1.0)(x, low, high, extra_bits=math.ceil(_bits_of_quotient(x, high) / 2))
-    return out.recorded((x, lambda g: g * out**3 * -0.5))
-
-
-def sqrt(x: SharedTensor, *, low: float = 0.0, high: float = 2.0**20) -> SharedTensor:
-    """The square root of x in [0, high]: 11 rounds. `low` is not needed any more."""
-    out = _SQRT(x, max(low, 2.0**-60), high)
-    return out.recorded((x, lambda g: g * reciprocal(out) * 0.5))
-
-
-def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """The natural logarithm for x in [low, high]: 10 rounds."""
-    out = _LOG(x, low, high)
-    return out.recorded((x, lambda g: g * reciprocal(x, low=low, high=high)))
+rsqrt = _rsqrt_times(1.0)
 
 
 # --- Softmax and normalizations ------------------------------------------------------------------
@@ -393,10 +384,15 @@ def softmax(x: SharedTensor) -> SharedTensor:
 def log_softmax(x: SharedTensor) -> SharedTensor:
     """Logarithm of the softmax along a dimension."""
     x = x.fractional().narrowed()
-    shifted, _, total = _powers(x)
-    out = shifted - log(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
-    fixed = x.detach()
-    return out.recorded((x, lambda g: g - softmax(fixed) * g.sum(-1, keepdim=True)))
+    shifted, powers, total = _powers(x)
+    high = float(max(2, x.shape[-1])) + 1
+    out = shifted - log(total, low=1.0, high=high)
+
+    def back(g: SharedTensor) -> SharedTensor:
+        inverse = reciprocal(total, low=1.0, high=high)
+        return g - powers.product(inverse, "mul", bound=Bound(0.0, 1.1)) * g.sum(-1, keepdim=True)
+
+    return out.recorded((x, back))
 
 
 def layer_norm(
@@ -437,8 +433,7 @@ def _normalized(
     high = max(1.0, total.bound.high)
     deviation = math.ceil(max(0.0, math.log2(high / count) / 2))
     low = max(count * eps / 2, 2.0 ** (_LEAST_UNITS_BITS - total.scale))
-    inverse = _rsqrt_times(math.sqrt(count))(total, low, high, extra_bits=deviation)
-    inverse = inverse.recorded((total, lambda g: g * inverse * inverse * inverse * (-0.5 / count)))
+    inverse = _rsqrt_times(math.sqrt(count))(total, low=low, high=high, extra_bits=deviation)
     largest = math.sqrt(count) * (1 + 2.0**-8)
     out = x.product(inverse, "mul", bound=Bound(-largest, largest))
     if weight is not None:
@@ -489,27 +484,8 @@ def attention(
 
 def linear(x: SharedTensor, weight: Any, bias: Any = None) -> SharedTensor:
     """``x weight^T + bias``, with torch's ``[outputs, inputs]`` weight."""
-    transposed = transposed_weight(weight)
-    out = x.product(transposed, "matmul", name="linear")
+    out = x.product(weight, "linear")
     return out if bias is None else out + bias
-
-
-def transposed_weight(weight: Any) -> Any:
-    """The transpose; that of a fixed weight is fixed too, and made once."""
-    if not isinstance(weight, SharedTensor):
-        return torch.as_tensor(weight).T
-    return _turned_once(weight, "fixed_transpose", lambda matrix: matrix.T)
-
-
-def _turned_once(weight: Any, name: str, turn: Callable[[Any], Any]) -> Any:
-    """A weight in another shape, kept with it where it is fixed."""
-    if getattr(weight, "fixed", None) is None:
-        return turn(weight)
-    if name not in vars(weight):
-        turned = turn(weight).fix()
-        turned.row_sum = weight.row_sum
-        setattr(weight, name, turned)
-    return getattr(weight, name)
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
@@ -555,7 +531,12 @@ conv1d = conv2d
 
 def with_height(weight: Any) -> Any:
     """A kernel of one dimension as one of two; that of a fixed weight is made once."""
-    return _turned_once(weight, "fixed_height", lambda kernel: kernel.unsqueeze(2))
+    if getattr(weight, "fixed", None) is None:
+        return weight.unsqueeze(2)
+    if "fixed_height" not in vars(weight):
+        weight.fixed_height = weight.unsqueeze(2).fix()
+        weight.fixed_height.row_sum = weight.row_sum
+    return weight.fixed_height
 
 
 def max_pool2d(
@@ -589,19 +570,6 @@ def _windows(x: SharedTensor, kernel: Any, stride: Any, padding: Any, dilation: 
     return x.moved(ring.patches, kernel, *geometry, fills=padding not in (0, (0, 0), [0, 0]))
 
 
-def adaptive_avg_pool2d(x: SharedTensor, output_size: int | Sequence[int]) -> SharedTensor:
-    """Mean over windows of one size, so that there are ``output_size`` of them.
-
-    Raises:
-        InputError: ``unsupported`` where they would differ in size.
-    """
-    shape, out = x.shape[-2:], _pair(output_size)
-    if any(full % part for full, part in zip(shape, out, strict=True)):
-        expected = f"sizes that divide {tuple(shape)}"
-        raise ring.invalid("output_size", output_size, expected, "unsupported")
-    return avg_pool2d(x, [full // part for full, part in zip(shape, out, strict=True)])
-
-
 def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
     """Unit vectors of secret integers from 0 to ``classes - 1``: ``[...] -> [..., classes]``. One round."""
     bits = max(1, (classes - 1).bit_length())
@@ -624,7 +592,7 @@ def embedding(index: SharedTensor, weight: Any) -> SharedTensor:
     with index.scope("embedding"):
         vectors = one_hot(index, weight.shape[0])
         if not isinstance(weight, SharedTensor):
-            return vectors.matmul(weight)
+            return vectors.product(weight, "matmul")
         return vectors.product(weight, "matmul", bound=weight.bound.union(Bound(0.0, 0.0)))
 
 
@@ -644,12 +612,9 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         return torch.where(condition, torch.as_tensor(x), torch.as_tensor(y))
     left, right = condition.lift(x), condition.lift(y)
     out = right + condition * (left - right)
-    out.bound = out.bound.clipped(*_ends(left.bound.union(right.bound).widened(2.0**-8)))
+    either = left.bound.union(right.bound).widened(2.0**-8)
+    out.bound = out.bound.clipped(either.low, either.high)
     return out
-
-
-def _ends(bound: Bound) -> tuple[float, float]:
-    return bound.low, bound.high
 
 
 def sign(x: SharedTensor) -> SharedTensor:
@@ -703,74 +668,37 @@ def hardswish(x: SharedTensor) -> SharedTensor:
     return x * hardsigmoid(x)
 
 
-def var(
-    x: SharedTensor,
-    dim: int | Sequence[int] | None = None,
-    *,
-    correction: float = 1.0,
-    keepdim: bool = False,
-) -> SharedTensor:
-    """Variance over dimensions, of all elements by default."""
-    centered = x - x.mean(dim, True)
-    total = centered.square().sum(dim, keepdim)
-    return total * (1.0 / (x.numel() / max(1, total.numel()) - correction))
-
-
-def norm(
-    x: SharedTensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
-) -> SharedTensor:
-    """Euclidean norm over dimensions, of all elements by default."""
-    return sqrt(x.square().sum(dim, keepdim))
-
-
-def polynomial(x: SharedTensor, coefficients: Sequence[float]) -> SharedTensor:
-    """The sum of c_i x^i for i from 1, as in CrypTen: a round per degree."""
-    total: Any = 0.0
-    for coefficient in reversed(list(coefficients)):
-        total = (total + coefficient) * x
-    return total  # type: ignore[no-any-return]
-
-
-def clamp(x: SharedTensor, low: float | None = None, high: float | None = None) -> SharedTensor:
-    """X limited to [low, high]: 4 rounds."""
-    x.party.agree("clamp", low, high)
+def clamp(x: SharedTensor, min: float | None = None, max: float | None = None) -> SharedTensor:
+    """X limited to [min, max]: 4 rounds."""
+    x.party.agree("clamp", min, max)
     x = x.finite()
+    low = -math.inf if min is None else min
+    high = math.inf if max is None else max
     # Ends that the bound keeps anyway need no comparison.
-    low = None if low is None or low <= x.bound.low else low
-    high = None if high is None or high >= x.bound.high else high
-    ends = [end for end in (low, high) if end is not None]
+    ends = [low] * (low > x.bound.low) + [high] * (high < x.bound.high)
     if not ends:
         return x
     over = list(stack([x - end for end in ends]).relu())
-    out = x if low is None else over.pop(0) + low
+    out = over.pop(0) + low if low > x.bound.low else x
     out = out - over.pop() if over else out
-    limits = x.bound.clipped(
-        -math.inf if low is None else low, math.inf if high is None else high
-    ).widened(2.0 ** (1 - out.keep))
-    out.bound = out.bound.clipped(*_ends(limits))
+    limits = x.bound.clipped(low, high).widened(2.0 ** (1 - out.keep))
+    out.bound = out.bound.clipped(limits.low, limits.high)
     return out
 
 
 def cat(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:
     """Tensors joined along a dimension."""
     bound = reduce(Bound.union, (tensor.bound for tensor in tensors))
-    scale = max(tensor.scale for tensor in tensors)
-    parts: Sequence[SharedTensor] = tensors
-    if not bound.finite().fits(scale):
-        parts = [tensor.with_room(bound.finite()) for tensor in tensors]
-        scale = max(part.scale for part in parts)
+    parts = [tensor.with_room(bound.finite()) for tensor in tensors]
+    scale = max(part.scale for part in parts)
     shares = [part.share << (scale - part.scale) for part in parts]
     out = tensors[0].like(torch.cat(shares, dim=dim), scale, bound)
     start, sources = 0, []
     for tensor in tensors:
         out = out.combined(tensor, out.share)
-        columns = slice(start, start + tensor.shape[dim])
-
-        def part(g: SharedTensor, columns: slice = columns) -> SharedTensor:
-            return g[(slice(None),) * (dim % g.ndim) + (columns,)]
-
-        sources.append((tensor, part))
-        start = columns.stop
+        place = (dim, start, tensor.shape[dim])
+        sources.append((tensor, lambda g, place=place: g.narrow(*place)))
+        start += tensor.shape[dim]
     return out.recorded(*sources)
 
 

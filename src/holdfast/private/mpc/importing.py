@@ -37,12 +37,13 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 from holdfast.errors import InputError
 from holdfast.private.mpc.arithmetic import Fixed
 from holdfast.private.mpc.bounds import Bound, Role, WeightFacts, weight_facts
-from holdfast.private.mpc.functions import transposed_weight, with_height
+from holdfast.private.mpc.functions import with_height
 from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS
 from holdfast.private.mpc.rounds import parallel
 from holdfast.private.mpc.tensor import SharedTensor
 
 _UNKNOWN = 2**15 - 1  # of a result that no calibration has seen
+_SECRET = "holdfast_input"  # mark of the nodes that depend on an input, and so run on secrets
 _EXPORTING = threading.Lock()  # torch exports one model at a time; simulated parties are threads
 
 
@@ -146,8 +147,6 @@ def _exported(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
             for known in OPERATIONS:  # in parts they would cost more
                 table.pop(known, None)
             return torch.export.export(module.eval(), example).run_decompositions(table)
-    except InputError:
-        raise
     except Exception as error:
         raise InputError(
             "the model cannot be exported",
@@ -163,7 +162,10 @@ def _missing(graph: Any, trainable: bool) -> list[str]:
     """Operations on the input that are not supported, with their module."""
     found: dict[str, None] = {}
     for node in graph.nodes:
-        secret = _touches_input(node)
+        secret = any(each.meta[_SECRET] for each in node.all_input_nodes)
+        if node.op == "placeholder":
+            secret = not node.name.startswith(("p_", "b_", "c_"))
+        node.meta[_SECRET] = secret
         if node.op != "call_function" or node.target is operator.getitem or not node.users:
             continue  # what nobody uses, such as checks of types, is not computed
         if secret and (problem := _problem(node, trainable)):
@@ -171,24 +173,13 @@ def _missing(graph: Any, trainable: bool) -> list[str]:
     return list(found)
 
 
-def _touches_input(node: Any) -> bool:
-    """Whether an operation depends on an input of the model, so that it runs on secrets."""
-    reached = node.meta.get("holdfast_input")
-    if reached is None:
-        reached = (
-            any(_touches_input(each) for each in node.all_input_nodes)
-            if node.op != "placeholder"
-            else not node.name.startswith(("p_", "b_", "c_"))
-        )
-        node.meta["holdfast_input"] = reached
-    return bool(reached)
-
-
 def _problem(node: Any, trainable: bool) -> str | None:
     known = OPERATIONS.get(node.target)
     if known is None:
         return str(node.target).removesuffix(".default").replace("aten.", "")
-    reason = known.refuses(*node.args, **node.kwargs) if known.refuses else None
+    names = (each.name for each in node.target._schema.arguments)
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    reason = known.refuses(given) if known.refuses else None
     if trainable and known.name in NO_GRADIENT:
         reason = "no gradient"
     return f"{known.name} ({reason})" if reason else None
@@ -221,7 +212,9 @@ def _folded(program: Any, trainable: bool) -> Graph:
             used = _named((args, kwargs))
             is_parameter = trainable and any(constants.get(name, _PUBLIC).secret for name in used)
             if all(name in constants for name in used) and not is_parameter:
-                value = _evaluated(node, args, kwargs, constants)
+                with torch.no_grad():
+                    values = {name: each.value for name, each in constants.items()}
+                    value = _called(node.target, node, values)
                 secret = any(constants[name].secret for name in used)
                 constants[node.name] = Constant(value, secret)
             else:
@@ -236,15 +229,14 @@ _PUBLIC = Constant(torch.zeros(()), False)
 
 def _placeholders(program: Any) -> dict[str, tuple[str, Tensor]]:
     """Placeholder -> name and value of the parameter, buffer or constant that it stands for."""
-    found = {}
     signature = program.graph_signature
-    for names in (signature.inputs_to_parameters, signature.inputs_to_buffers):
-        for placeholder, target in names.items():
-            value = program.state_dict.get(target)
-            found[placeholder] = (target, program.constants[target] if value is None else value)
-    for placeholder, target in signature.inputs_to_lifted_tensor_constants.items():
-        found[placeholder] = (target, program.constants[target])
-    return found
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    values = {**program.constants, **program.state_dict}
+    return {placeholder: (target, values[target]) for placeholder, target in names.items()}
 
 
 def _refs(value: Any) -> Any:
@@ -269,10 +261,9 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     return map_aggregate(value, lambda leaf: values[leaf.name] if isinstance(leaf, Ref) else leaf)
 
 
-def _evaluated(node: Any, args: Any, kwargs: Any, constants: Mapping[str, Constant]) -> Any:
-    values = {name: each.value for name, each in constants.items()}
-    with torch.no_grad():
-        return node.target(*_filled(args, values), **_filled(kwargs, values))
+def _called(call: Callable[..., Any], step: Any, values: Mapping[str, Any]) -> Any:
+    """What a step gives, for the values of the names that it refers to."""
+    return call(*_filled(_refs(step.args), values), **_filled(_refs(step.kwargs), values))
 
 
 # --- Batch normalization and pooling -------------------------------------------------------------
@@ -326,12 +317,8 @@ def _max_pool_before_relu(graph: Graph) -> None:
 # --- The model at one party ----------------------------------------------------------------------
 
 
-# Layer -> the right operand of its product and the product's name.
-_PRODUCTS: dict[str, Callable[[Any], tuple[Any, str]]] = {
-    "linear": lambda weight: (transposed_weight(weight), "matmul"),
-    "conv2d": lambda weight: (weight, "conv2d"),
-    "conv1d": lambda weight: (with_height(weight), "conv2d"),
-}
+_PRODUCTS = {"linear": "linear", "conv2d": "conv2d", "conv1d": "conv2d"}
+"""Layer -> its product with a weight."""
 
 
 def _roles(graph: Graph) -> dict[str, Role]:
@@ -354,7 +341,7 @@ def largest_results(graph: Graph, inputs: Sequence[Tensor], margin: float) -> di
         given = constants | values
         # Batch normalization is not what its target does any more.
         call = OPERATIONS[step.target].call if step.op == "batch_norm" else step.target
-        values[step.result] = call(*_filled(step.args, given), **_filled(step.kwargs, given))
+        values[step.result] = _called(call, step, given)
     return {
         name: math.ceil(Bound.around(value).times(margin).bits)
         for name, value in values.items()
@@ -372,7 +359,7 @@ class PrivateModel:
         trainable: keep the weights as parameters that can be trained.
 
     Attributes:
-        input_bounds: magnitudes that the calibration allows the inputs; None without one.
+        expected: largest magnitude of inputs and results that a calibration allows, by their names.
     """
 
     def __init__(self, party: Any, graph: Graph, owner: int, *, trainable: bool = False) -> None:
@@ -382,7 +369,6 @@ class PrivateModel:
         party.same(identity, "import", "has another model: its operations or shapes differ")
         self.values: dict[str, Any] = {}
         facts = self._owner_facts(owner)
-        self.input_bounds = [self._expected.get(name) for name, *_ in graph.inputs]
         for name, constant in graph.constants.items():
             if not constant.secret:
                 self.values[name] = constant.value
@@ -411,7 +397,7 @@ class PrivateModel:
         all_told = np.frombuffer(told, np.int16)
         rows = all_told[: 3 * len(own)].reshape(-1, 3).tolist()
         exponents = zip(results, all_told[3 * len(own) :].tolist(), strict=True)
-        self._expected = {name: 2.0**bits for name, bits in exponents if bits != _UNKNOWN}
+        self.expected = {name: 2.0**bits for name, bits in exponents if bits != _UNKNOWN}
         return {name: WeightFacts(*row) for name, row in zip(own, rows, strict=True)}
 
     def _shared(self, name: str, value: Tensor, owner: int, facts: WeightFacts) -> SharedTensor:
@@ -435,8 +421,8 @@ class PrivateModel:
             shared = self.values[step.args[1].name]
             if not hasattr(shared, "fixed") or shared.fixed is not None:
                 continue
-            right, product = _PRODUCTS[step.op](shared.fix())
-            fixed = right.fixed[product] = Fixed()
+            right = with_height(shared.fix()) if step.op == "conv1d" else shared.fix()
+            fixed = right.fixed[_PRODUCTS[step.op]] = Fixed()
             protocols.append(fixed.open(self.party, right.share))
         with self.party.channel.scope("import"):
             self.party.run(parallel(*protocols))
@@ -458,14 +444,13 @@ class PrivateModel:
 
     def result(self, step: Step, values: Mapping[str, Any]) -> Any:
         """What one step gives, for the values of the names that it refers to."""
-        args, kwargs = _filled(step.args, values), _filled(step.kwargs, values)
         if step.target is operator.getitem:
-            return args[0][args[1]] if isinstance(args[0], tuple) else args[0]
+            return _called(_part, step, values)
         operation = OPERATIONS[step.target]
         with nullcontext() if operation.moves else self.party.channel.scope(step.op, step.module):
-            result = operation.call(*args, **kwargs)
+            result = _called(operation.call, step, values)
         if isinstance(result, SharedTensor):
-            result.expected = self._expected.get(step.result, result.expected)
+            result.expected = self.expected.get(step.result, result.expected)
         return result
 
     def _graph_for(self, shapes: tuple[torch.Size, ...]) -> Graph:
@@ -498,6 +483,11 @@ class PrivateModel:
     def parameters(self) -> list[Any]:
         """The shared weights, for an optimizer."""
         return list(self.named_parameters().values())
+
+
+def _part(values: Any, place: int) -> Any:
+    """One of several results; operations that give one here give several in ATen."""
+    return values[place] if isinstance(values, tuple) else values
 
 
 def _weight_shapes(graph: Graph) -> dict[str, torch.Size]:

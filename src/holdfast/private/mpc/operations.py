@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,10 @@ from holdfast.private.mpc.tensor import OPERATORS, SharedTensor
 aten = torch.ops.aten
 
 
+Problem = Callable[[Mapping[str, Any]], str | None]
+"""The arguments of an ATen operation, by name -> why they are not supported, or None."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """One ATen operation.
@@ -23,13 +27,13 @@ class Operation:
     Args:
         name: as costs and messages call it.
         call: computes it from the arguments of the ATen operation.
-        refuses: the arguments -> why they are not supported, or None.
+        refuses: what is not supported of it.
         moves: whether it only moves elements: not worth a row among the costs.
     """
 
     name: str
     call: Callable[..., Any]
-    refuses: Callable[..., str | None] | None = None
+    refuses: Problem | None = None
     moves: bool = False
 
 
@@ -42,29 +46,24 @@ def _batch_norm(x: Any, scale: Any, shift: Any) -> Any:
     return x * scale.reshape(shape) + shift.reshape(shape)
 
 
-def _pool_problem(*args: Any, **_: Any) -> str | None:
-    names = ("kernel", "stride", "padding", "dilation", "ceil_mode")
-    given = dict(zip(names, args[1:], strict=False))
-    return "ceil_mode" if given.get("ceil_mode") else None
+def _only(**allowed: Any) -> Problem:
+    """Refuse other values of arguments than these."""
+
+    def problem(given: Mapping[str, Any]) -> str | None:
+        return next((n for n, value in allowed.items() if given.get(n, value) != value), None)
+
+    return problem
 
 
-def _average_problem(*args: Any, **_: Any) -> str | None:
-    if len(args) > 4 and args[4]:
-        return "ceil_mode"
-    padded = len(args) > 3 and any(_list(args[3]))
-    if padded and len(args) > 5 and not args[5]:
-        return "count_include_pad=False"
-    return "divisor_override" if len(args) > 6 and args[6] is not None else None
+def _adaptive_average(x: SharedTensor, size: Sequence[int]) -> SharedTensor:
+    shape = zip(x.shape[-2:], size, strict=True)
+    return functions.avg_pool2d(x, [full // part for full, part in shape])
 
 
-def _adaptive_problem(x: Any, size: Any, *_: Any) -> str | None:
-    shape, out = x.meta["val"].shape, _list(size)
+def _adaptive_problem(given: Mapping[str, Any]) -> str | None:
+    shape, out = given["self"].meta["val"].shape, given["output_size"]
     even = all(full % part == 0 for full, part in zip(shape[-2:], out, strict=False))
     return None if even else "windows of different sizes"
-
-
-def _attention_problem(*args: Any, **kwargs: Any) -> str | None:
-    return "enable_gqa" if kwargs.get("enable_gqa") else None
 
 
 def _embedding(weight: Any, index: Any, *_: Any) -> Any:
@@ -76,28 +75,20 @@ def _embedding(weight: Any, index: Any, *_: Any) -> Any:
 # --- Elementwise ---------------------------------------------------------------------------------
 
 
-def _scaled(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """An addition or subtraction of multiples."""
-    return lambda x, y, *, alpha=1: operation(x, y if alpha == 1 else y * alpha)
+def _power_problem(given: Mapping[str, Any]) -> str | None:
+    return None if given["exponent"] in range(1, 9) else f"exponent {given['exponent']}"
 
 
-def _power_problem(x: Any, power: Any) -> str | None:
-    return None if power in range(1, 9) else f"exponent {power}"
+def _kind_problem(given: Mapping[str, Any]) -> str | None:
+    kind = given.get("dtype")
+    return None if kind is None or kind.is_floating_point else f"conversion to {kind}"
 
 
-def _kind_problem(x: Any, *_: Any, dtype: Any = None, **__: Any) -> str | None:
-    return None if dtype is None or dtype.is_floating_point else f"conversion to {dtype}"
-
-
-def _index_problem(x: Any, *places: Any, **_: Any) -> str | None:
-    """Elements can be picked by public places alone; `holdfast_input` marks what is not public."""
-    nodes = [node for each in places for node in (each if isinstance(each, list) else [each])]
-    secret = any(getattr(node, "meta", {}).get("holdfast_input") for node in nodes)
+def _index_problem(given: Mapping[str, Any]) -> str | None:
+    """Elements can be picked by public places alone; the import marks the nodes that are not public."""
+    places = given.get("indices") or [given.get("index")]
+    secret = any(getattr(node, "meta", {}).get("holdfast_input") for node in places)
     return "by secret places" if secret else None
-
-
-def _list(value: Any) -> list[int]:
-    return [value] if isinstance(value, int) else list(value)
 
 
 # --- The table -----------------------------------------------------------------------------------
@@ -109,7 +100,7 @@ _USUAL = ("default", "Tensor", "Scalar", "int", "self", "dim", "dims", "dim_IntL
 def _forms(
     name: str,
     call: Callable[..., Any] | None = None,
-    refuses: Callable[..., str | None] | None = None,
+    refuses: Problem | None = None,
     *,
     known_as: str = "",
     moves: bool = False,
@@ -144,7 +135,7 @@ _PLAIN = (
     " relu6 hardsigmoid hardswish clamp maximum minimum amax amin max min argmax mul div neg"
     " gt ge lt le eq ne"
 )
-_PRODUCTS = ("matmul", "mm", "bmm", "mv", "dot")
+_PRODUCTS = ("matmul", "mm", "bmm")
 _MOVES = "permute unsqueeze squeeze expand slice select split_with_sizes flip repeat roll unfold diagonal"
 _PICKS = ("index", "gather", "index_select")
 
@@ -160,15 +151,16 @@ _TABLES: tuple[dict[Any, Operation], ...] = (
     _forms("constant_pad_nd", SharedTensor.pad, known_as="pad", moves=True),
     _forms("_native_batch_norm_legit_no_training", _batch_norm, known_as="batch_norm"),
     _forms("clamp_min", functions.clamp, known_as="clamp"),
-    _forms("max_pool2d", None, _pool_problem),
-    _forms("avg_pool2d", _first(4, functions.avg_pool2d), _average_problem),
-    _forms("adaptive_avg_pool2d", None, _adaptive_problem, known_as="avg_pool2d"),
+    _forms("max_pool2d", None, _only(ceil_mode=False)),
+    _forms("avg_pool2d", _first(4, functions.avg_pool2d),
+           _only(ceil_mode=False, count_include_pad=True, divisor_override=None)),
+    _forms("adaptive_avg_pool2d", _adaptive_average, _adaptive_problem, known_as="avg_pool2d"),
     _forms("rms_norm", lambda x, shape, weight=None, eps=None: functions.rms_norm(
         x, shape, weight, eps or 2.0**-23
     )),
     _forms("layer_norm", _first(5, functions.layer_norm)),
     _forms(
-        "scaled_dot_product_attention", functions.attention, _attention_problem,
+        "scaled_dot_product_attention", functions.attention, _only(enable_gqa=False),
         known_as="attention",
     ),
     _forms("embedding", _embedding),
@@ -177,8 +169,8 @@ _TABLES: tuple[dict[Any, Operation], ...] = (
     _forms("log_softmax", _first(2, functions.log_softmax)),
     _forms("reciprocal", lambda x: 1 / x),
     _forms("addmm", lambda bias, x, weight: x @ weight + bias, known_as="linear"),
-    _forms("add", _scaled(operator.add)),
-    _forms("sub", _scaled(operator.sub)),
+    _forms("add", None, _only(alpha=1)),
+    _forms("sub", None, _only(alpha=1)),
     _forms("pow", lambda x, power: x ** int(power), _power_problem, forms=("Tensor_Scalar",)),
     _forms("where", forms=("self",)),
     _forms("mean", _first(3, SharedTensor.mean)),

@@ -69,15 +69,14 @@ def encode(values: Any, bits: int, name: str = "input") -> Tensor:
         InputError: ``not-finite`` or ``overflow``, with the index of the first such value.
     """
     tensor = torch.as_tensor(values).detach()
+    limit = math.nextafter(2.0 ** (LIMIT_BITS - bits), 0.0)
+    finite = torch.isfinite(tensor)
+    if not bool(finite.all()):
+        _refuse(tensor, ~finite, "not-finite", name, "finite numbers")
+    check_within(tensor, -limit, limit, name)
     if not tensor.is_floating_point():
-        integers = tensor.to(torch.int64)
-        _check(integers, integers.double().abs(), bits, name)
-        return integers << bits
-    real = tensor.to(torch.float64)
-    if not bool(torch.isfinite(real).all()):
-        _refuse(real, ~torch.isfinite(real), "not-finite", name, "finite numbers")
-    _check(real, real.abs(), bits, name)
-    return torch.round(real * 2.0**bits).to(torch.int64)
+        return tensor.to(torch.int64) << bits
+    return torch.round(tensor.to(torch.float64) * 2.0**bits).to(torch.int64)
 
 
 def check_within(values: Tensor, low: float, high: float, name: str) -> None:
@@ -86,7 +85,8 @@ def check_within(values: Tensor, low: float, high: float, name: str) -> None:
     Raises:
         InputError: ``overflow``, with the index of the first such value.
     """
-    outside = (values < low) | (values > high)
+    numbers = values.to(torch.float64)
+    outside = (numbers < low) | (numbers > high)
     if bool(outside.any()):
         _refuse(
             values,
@@ -101,13 +101,6 @@ def check_within(values: Tensor, low: float, high: float, name: str) -> None:
 def decode(encoded: Tensor, bits: int) -> Tensor:
     """Real numbers (float64) that integers represent; integers stay integers where `bits` is 0."""
     return encoded if bits == 0 else encoded.to(torch.float64) / 2.0**bits
-
-
-def _check(values: Tensor, magnitude: Tensor, bits: int, name: str) -> None:
-    too_large = magnitude >= 2.0 ** (LIMIT_BITS - bits)
-    if bool(too_large.any()):
-        expected = f"magnitude below 2^{LIMIT_BITS - bits} at {bits} fractional bits"
-        _refuse(values, too_large, "overflow", name, expected)
 
 
 def _refuse(
@@ -174,18 +167,17 @@ def conv2d_input(grad: Tensor, w: Tensor, *, size: Pair, **options: Any) -> Tens
     weights = w.reshape(groups, outputs // groups, -1).transpose(1, 2)
     columns = torch.matmul(weights, rows).reshape(groups * channels, *kernel, n, oh, ow)
     shape = (n, groups * channels, *size)
-    return moved_back(columns.permute(3, 0, 1, 2, 4, 5), shape, patches, kernel, *windows)
+    images = columns.permute(3, 0, 1, 2, 4, 5)
+    return moved_back(images, shape, lambda t: patches(t, kernel, *windows)[..., :oh, :ow])
 
 
-def moved_back(
-    moved: Tensor, shape: Sequence[int], move: Callable[..., Tensor], *args: Any, **kwargs: Any
-) -> Tensor:
+def moved_back(moved: Tensor, shape: Sequence[int], move: Callable[[Tensor], Tensor]) -> Tensor:
     """The gradient of moving elements: each element's sum over the places where `move` put it."""
     count = math.prod(shape)
     # Places are counted from 1: zeros that were put in came from place 0.
     places = torch.arange(1, count + 1, device=moved.device).reshape(tuple(shape))
     total = moved.new_zeros(count + 1)
-    total.index_add_(0, move(places, *args, **kwargs).flatten(), moved.flatten())
+    total.index_add_(0, move(places).flatten(), moved.flatten())
     return total[1:].reshape(tuple(shape))
 
 
@@ -210,6 +202,7 @@ def _columns(windows: Tensor, groups: int) -> Tensor:
 BILINEAR: Mapping[str, Callable[..., Tensor]] = {
     "mul": lambda x, y: x * y,
     "matmul": matmul,
+    "linear": lambda x, y: matmul(x, y.T),
     "conv2d": conv2d,
     "conv2d_input": conv2d_input,
     "conv2d_weight": conv2d_weight,

@@ -37,7 +37,7 @@ OPERATORS = {
     for name in ("add", "sub", "mul", "matmul", "neg", "pow", "eq", "ne", "lt", "le", "gt", "ge")
 } | {
     "div": operator.truediv,
-    "dot": operator.matmul,
+    "dot": lambda x, y: (x * y).sum(),
     "min": lambda x, *dims, **options: _of_negated((-x).max(*dims, **options)),
     "amin": lambda x, *dims, **options: -(-x).amax(*dims, **options),
     "argmin": lambda x, *dims, **options: (-x).argmax(*dims, **options),
@@ -54,10 +54,10 @@ MOVES = frozenset(
 """Methods of torch's tensors that only move elements: they are those of shared tensors."""
 FUNCTIONS = frozenset(
     [
-        "abs", "adaptive_avg_pool2d", "avg_pool2d", "clamp", "conv1d", "conv2d", "erf", "exp",
+        "abs", "avg_pool2d", "clamp", "conv1d", "conv2d", "erf", "exp",
         "gelu", "hardtanh", "leaky_relu", "log", "log_softmax", "max_pool2d", "maximum", "minimum",
-        "norm", "polynomial", "reciprocal", "relu6", "rsqrt", "sigmoid", "sign", "silu", "softmax",
-        "sqrt", "tanh", "var",
+        "reciprocal", "relu6", "rsqrt", "sigmoid", "sign", "silu", "softmax",
+        "sqrt", "tanh",
     ]
 )  # fmt: skip
 """Functions of `functions` that are methods too."""
@@ -260,7 +260,7 @@ class SharedTensor:
         bits = min(self.scale, self.keep)
         return bits if limit is None else min(bits, limit)
 
-    def narrow(self, limit: int | None = None) -> Rounds[Tensor]:
+    def narrowing(self, limit: int | None = None) -> Rounds[Tensor]:
         """The share with the fractional bits that it keeps, and at most `limit`."""
         return (
             yield from arithmetic.truncate(self.party, self.share, self.scale - self.target(limit))
@@ -281,7 +281,7 @@ class SharedTensor:
             with self.scope("truncate"):
                 narrow_together([self])
             return self
-        share = self.run("truncate", self.narrow(limit))
+        share = self.run("truncate", self.narrowing(limit))
         out = self.like(share, bits, self.bound.widened(2.0**-bits))
         return out.recorded((self, lambda g: g))
 
@@ -320,13 +320,15 @@ class SharedTensor:
         """
         return within_together([self], bound)[0]
 
+    def adopt(self, other: SharedTensor) -> None:
+        """Take the values of another tensor: whoever holds this one has them."""
+        self.share, self.scale, self.bound = other.share, other.scale, other.bound
+
     def checked(self) -> SharedTensor:
         """This tensor; where it could be larger than is expected of it, that is checked in secret."""
         expected, magnitude = self.expected, self.bound.magnitude
         if expected is not None and max(expected, bounds.DEFAULT) < magnitude < math.inf:
-            inside = self.within(expected)
-            # Whoever holds this tensor gains from it.
-            self.share, self.scale, self.bound = inside.share, inside.scale, inside.bound
+            self.adopt(self.within(expected))
         return self
 
     # --- Linear operations: no communication, unless their sum needs room --------------------------
@@ -337,9 +339,7 @@ class SharedTensor:
         if right.bound.floor is not None:
             bound = Bound(-math.inf, bound.high, self.bound.finite().low + right.bound.floor)
         stored = bound.finite()
-        x, y = self, right
-        if not stored.fits(max(x.scale, y.scale)):
-            x, y = x.with_room(stored), y.with_room(stored)
+        x, y = self.with_room(stored), right.with_room(stored)
         scale = max(x.scale, y.scale)
         share = (x.share << (scale - x.scale)) + (y.share << (scale - y.scale))
         out = self.combined(right, share, scale, bound)
@@ -398,17 +398,8 @@ class SharedTensor:
                 self.moved(lambda t, n=n: move(t, *args, **kwargs)[n]) for n in range(len(share))
             )
 
-        def back(g: SharedTensor) -> SharedTensor:
-            def gathered(values: Tensor) -> Tensor:
-                return ring.moved_back(values, self.shape, move, *args, **kwargs)
-
-            copies = gathered(torch.ones_like(g.share))
-            most = float(copies.max()) if self.numel() else 1.0
-            bound = g.bound.union(Bound(0.0, 0.0)).times(most)
-            g = g.with_room(bound)
-            return g.like(gathered(g.share), bound=bound)
-
         bound = self.bound.union(Bound(0.0, 0.0)) if fills else self.bound
+        back = _gathered(self.shape, lambda t, _: move(t, *args, **kwargs))
         return self.like(share, bound=bound).recorded((self, back))
 
     def __getattr__(self, name: str) -> Any:
@@ -426,9 +417,6 @@ class SharedTensor:
         if name.endswith("_") and not name.startswith("_"):
             return partial(self._replaced, getattr(self, name[:-1]))
         raise AttributeError(f"a shared tensor has no {name!r}", name=name, obj=self)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *FACTS, *OPERATORS, *MOVES, *FUNCTIONS]
 
     def _replaced(self, method: Callable[..., SharedTensor], *args: Any, **kwargs: Any) -> Any:
         """This tensor, with what a method gives as its values."""
@@ -498,6 +486,9 @@ class SharedTensor:
     __rmul__ = __mul__
 
     def __matmul__(self, other: Value) -> SharedTensor:
+        if self.ndim > 1 and np.ndim(getattr(other, "share", other)) == 1:
+            column = other if isinstance(other, SharedTensor) else torch.as_tensor(other)
+            return (self @ column.unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
         return self.product(other, "matmul")
 
     def __rmatmul__(self, other: Value) -> SharedTensor:
@@ -513,7 +504,7 @@ class SharedTensor:
             return self.product(self, "mul", name="square", bound=bound)
 
         def protocol() -> Rounds[Tensor]:
-            x = yield from self.narrow()
+            x = yield from self.narrowing()
             return (yield from arithmetic.square(self.party, x))
 
         out = self.like(self.run("square", protocol()), 2 * bits, bound)
@@ -524,8 +515,8 @@ class SharedTensor:
             raise ring.invalid("power", power, "1, 2, 3, ...", "unsupported")
         if power == 1:
             return self
-        half = (self ** (power // 2)).square() if power > 3 else self.square()
-        return half * self if power % 2 else half
+        even = (self ** (power // 2)).square()
+        return even * self if power % 2 else even
 
     def __truediv__(self, other: Value) -> SharedTensor:
         if isinstance(other, SharedTensor):
@@ -593,7 +584,7 @@ class SharedTensor:
         def to_winner(g: SharedTensor) -> SharedTensor:
             from holdfast.private.mpc.functions import one_hot
 
-            return g.unsqueeze(-1) * one_hot(place, n)
+            return g.unsqueeze(-1) * one_hot(place, n)  # type: ignore[no-any-return]
 
         values = rows.like(best[..., 0]).recorded((rows, to_winner))
         if not keepdim:
@@ -651,7 +642,7 @@ class SharedTensor:
 def narrow_together(tensors: Sequence[SharedTensor]) -> None:
     """Several tensors with the fractional bits that they keep, in one round: whoever holds them gains."""
     wide = [tensor for tensor in tensors if tensor.target() < tensor.scale]
-    protocols = [tensor.narrow() for tensor in wide]
+    protocols = [tensor.narrowing() for tensor in wide]
     shares = tensors[0].party.run(parallel(*protocols)) if wide else []
     for tensor, share in zip(wide, shares, strict=True):
         tensor.share, tensor.scale = share, tensor.target()
@@ -661,28 +652,25 @@ def narrow_together(tensors: Sequence[SharedTensor]) -> None:
 def within_together(
     tensors: Sequence[SharedTensor], bound: float | Sequence[float]
 ) -> list[SharedTensor]:
-    """`SharedTensor.within` of several tensors, in the rounds of one."""
+    """`SharedTensor.within` of several tensors, in the rounds of one; their bounds may say it already."""
     declared = Bound.of(bound)
     party = tensors[0].party
     party.agree("within", declared)
     ends = Bound.around(torch.tensor([declared.low, declared.high], dtype=torch.float64))
-    stored = [each.finite().narrowed() for each in tensors]
-    stored = [each.with_room(each.bound + -ends) for each in stored]
+    out = list(tensors)
+    far = [n for n, each in enumerate(tensors) if each.bound.union(declared) != declared]
     with party.channel.scope("within"):
         checks = []
-        for each in stored:
-            limits = (
-                math.floor(declared.low * 2.0**each.scale),
-                math.ceil(declared.high * 2.0**each.scale) + 1,
-            )
-            checks.append(comparison.at_least(party, each.share, limits))
-        for bits in party.run(parallel(*checks)):
-            inside = bits[..., 0] ^ bits[..., 1]
-            party.require(inside, f"{declared.low:g} to {declared.high:g}")
-    out = []
-    for tensor, each in zip(tensors, stored, strict=True):
-        kept = each.bound.clipped(declared.low, declared.high).widened(2.0**-each.scale)
-        out.append(each.like(each.share, bound=kept).recorded((tensor, lambda g: g)))
+        for n in far:
+            x = tensors[n].finite().narrowed()
+            x = x.with_room(x.bound + -ends)
+            first, last = (end * 2.0**x.scale for end in (declared.low, declared.high))
+            limits = math.floor(first), math.ceil(last) + 1
+            checks.append(comparison.at_least(party, x.share, limits))
+            kept = x.bound.clipped(declared.low, declared.high).widened(2.0**-x.scale)
+            out[n] = x.like(x.share, bound=kept).recorded((tensors[n], lambda g: g))
+        for bits in party.run(parallel(*checks)) if checks else []:
+            party.require(bits[..., 0] ^ bits[..., 1], f"{declared.low:g} to {declared.high:g}")
     return out
 
 
@@ -718,17 +706,26 @@ def _kept(shape: torch.Size, dims: Sequence[int]) -> list[int]:
     return [1 if axis in dims else size for axis, size in enumerate(shape)]
 
 
-def _summed_to(shape: torch.Size) -> Gradient:
-    """The gradient of broadcasting: summed over the dimensions that were repeated."""
+def _gathered(shape: torch.Size, move: Callable[[Tensor, torch.Size], Tensor]) -> Gradient:
+    """The gradient of moving the elements of a tensor: each one's sum over the places it went to."""
 
     def back(g: SharedTensor) -> SharedTensor:
-        extra = g.ndim - len(shape)
-        if extra:
-            g = g.sum(tuple(range(extra)))
-        repeated = [axis for axis, size in enumerate(shape) if size == 1 and g.shape[axis] != 1]
-        return g.sum(repeated, keepdim=True) if repeated else g
+        def gathered(values: Tensor) -> Tensor:
+            return ring.moved_back(values, shape, lambda t: move(t, g.shape))
+
+        copies = gathered(torch.ones_like(g.share))
+        most = float(copies.max()) if copies.numel() else 1.0
+        bound = g.bound.union(Bound(0.0, 0.0)).times(most)
+        g = g.with_room(bound)
+        return g.like(gathered(g.share), bound=bound)
 
     return back
+
+
+def _summed_to(shape: torch.Size) -> Gradient:
+    """The gradient of broadcasting."""
+    back = _gathered(shape, lambda t, size: t.expand(size))
+    return lambda g: g if g.shape == shape else back(g)
 
 
 def chosen_by(bits: comparison.Bits, g: SharedTensor) -> SharedTensor:
@@ -753,6 +750,12 @@ def gradients(
             lambda g: _summed_to(x.shape)(g @ _turned(y)),
             lambda g: _summed_to(y.shape)(x.T @ g),
         )
+    if op == "linear":
+
+        def rows(values: SharedTensor) -> SharedTensor:
+            return values.reshape(-1, values.shape[-1])  # type: ignore[no-any-return]
+
+        return lambda g: g.product(y, "matmul"), lambda g: rows(g).T @ rows(x)
     return (
         lambda g: g.product(y, "conv2d_input", (*options, ("size", tuple(x.shape[2:])))),
         lambda g: x.product(g, "conv2d_weight", (*options, ("kernel", tuple(y.shape[2:])))),
