@@ -413,7 +413,7 @@ class Deep(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(30, 30) for _ in range(12))
+        self.layers = nn.ModuleList(nn.Linear(30, 30) for _ in range(18))
         for layer in self.layers:
             nn.init.orthogonal_(layer.weight)
 

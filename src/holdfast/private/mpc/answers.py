@@ -107,8 +107,14 @@ class Run(Answer):
         return max(each.seconds for each in self.parties)
 
     def costs(self) -> list[dict[str, Any]]:
-        """The largest figures of any party, by module and operation."""
-        return list(largest_costs([each.costs for each in self.parties]).values())
+        """Costs of the party with the most rounds, with the largest offline bytes of any party."""
+        longest = max(self.parties, key=lambda each: each.rounds)
+        rows, largest = (
+            largest_costs([each.costs for each in parties]) for parties in ([longest], self.parties)
+        )
+        for key, row in rows.items():
+            row["offline_bytes"] = largest[key]["offline_bytes"]
+        return list(rows.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``--json``."""

@@ -50,11 +50,6 @@ def at_least(party: Party, x: Tensor, thresholds: Sequence[int] = (0,)) -> Round
     return (yield from _compare(party, x, thresholds, 0, select=False)).bits
 
 
-def nonnegative(party: Party, x: Tensor) -> Rounds[Bits]:
-    """Bits of x >= 0."""
-    return (yield from at_least(party, x))[..., 0]
-
-
 def _compare(
     party: Party, x: Tensor, thresholds: Sequence[int], bits: int, select: bool
 ) -> Rounds[_Opening]:
@@ -194,10 +189,10 @@ def _winners(party: Party, values: Tensor) -> Rounds[Tensor]:
     real = pairs[..., 1] < heads.shape[-2]
     first, second = torch.as_tensor(pairs[real]).T
     keys = values[..., 0]
-    bits = yield from nonnegative(party, keys[..., first] - keys[..., second])
+    bits = yield from at_least(party, keys[..., first] - keys[..., second])
     # Missing entries of the last group are zeros, and never win: their comparisons are public.
     inputs = np.full((*batch, groups, 6), int(party.lead), dtype=np.uint8)
-    inputs[..., real] = bits
+    inputs[..., real] = bits[..., 0]
     padding = (0, 0, 0, 4 * groups - heads.shape[-2])
     heads = torch.nn.functional.pad(heads, padding).reshape(*batch, groups, 4, k)
     best = yield from _pick(party, inputs, heads)

@@ -42,7 +42,7 @@ from holdfast.private.mpc.transport import local_channels
 _local = threading.local()  # simulated parties are threads
 
 
-def init(party: Party | None = None, **_: Any) -> None:
+def init(party: Party | None = None) -> None:
     """Compute as this party from now on; without one, as before, or alone in this process."""
     if party is None and not hasattr(_local, "party"):
         party = Party(*local_channels(1), *local_supplies(1), mode="insecure-local")
@@ -152,14 +152,14 @@ def bernoulli(probabilities: Tensor) -> SharedTensor:
 # --- Files and messages --------------------------------------------------------------------------
 
 
-def print(*values: Any, in_order: bool = False, dst: int = 0, **options: Any) -> None:
+def print(*values: Any, in_order: bool = False, dst: int = 0) -> None:
     """Print at one party, or at all of them in their order."""
     import builtins
 
     party = _current()
     for rank in range(party.parties) if in_order else [dst]:
         if rank == party.rank:
-            builtins.print(*values, **options)
+            builtins.print(*values)
         if in_order:
             party.channel.exchange(b"")
 
@@ -313,11 +313,7 @@ def run_multiprocess(world_size: int) -> Callable[[Callable[..., Any]], Callable
             if _current().parties == world_size:
                 return function(*args, **kwargs)
 
-            def main(party: Party) -> Any:
-                init(party)
-                return function(*args, **kwargs)
-
-            return simulate(world_size, main)
+            return simulate(world_size, lambda party: init(party) or function(*args, **kwargs))
 
         return run
 

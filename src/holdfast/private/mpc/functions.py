@@ -603,7 +603,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     """
     if not isinstance(condition, SharedTensor):
         if isinstance(x, SharedTensor) and isinstance(y, SharedTensor):
-            return x * condition.to(torch.int64) + y * (~condition).to(torch.int64)
+            return where(condition, x - y, 0.0) + y
         if isinstance(x, SharedTensor):
             public = torch.where(condition, 0.0, torch.as_tensor(y, dtype=torch.float64))
             return x * condition.to(torch.int64) + public

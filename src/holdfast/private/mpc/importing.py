@@ -91,7 +91,7 @@ class Graph:
     """Name of a placeholder -> name of the parameter in the state dict."""
     largest: dict[str, int] = field(default_factory=dict)
     """At the owner, result of a step or input -> power of two above it, of `largest_results`."""
-    remade: Callable[[Sequence[Tensor]], Graph] | None = None
+    remade: Any = None
     """The graph of the same model for inputs of other shapes."""
 
     def text(self) -> str:
@@ -458,8 +458,7 @@ class PrivateModel:
         if shapes not in self._graphs:
             kinds = zip(shapes, self.graph.inputs, strict=True)
             example = [torch.zeros(shape, dtype=kind) for shape, (*_, kind) in kinds]
-            assert self.graph.remade is not None
-            graph = self.graph.remade(example)
+            graph: Graph = self.graph.remade(example)
             if _weight_shapes(graph) != _weight_shapes(self.graph):
                 raise InputError(
                     "invalid shape of a model's input",

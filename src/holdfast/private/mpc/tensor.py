@@ -486,7 +486,7 @@ class SharedTensor:
     __rmul__ = __mul__
 
     def __matmul__(self, other: Value) -> SharedTensor:
-        if self.ndim > 1 and np.ndim(getattr(other, "share", other)) == 1:
+        if self.ndim > 1 and getattr(other, "ndim", 2) == 1:
             column = other if isinstance(other, SharedTensor) else torch.as_tensor(other)
             return (self @ column.unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
         return self.product(other, "matmul")
