@@ -416,7 +416,7 @@ class SharedTensor:
             return partial(getattr(functions, name), self)
         if name.endswith("_") and not name.startswith("_"):
             return partial(self._replaced, getattr(self, name[:-1]))
-        raise AttributeError(f"a shared tensor has no {name!r}", name=name, obj=self)
+        raise AttributeError(f"a shared tensor has no {name!r}")
 
     def _replaced(self, method: Callable[..., SharedTensor], *args: Any, **kwargs: Any) -> Any:
         """This tensor, with what a method gives as its values."""
