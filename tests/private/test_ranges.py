@@ -119,7 +119,7 @@ ON_SECRETS = {
     "scale": lambda a, b, public: a * public,
     "quotient": lambda a, b, public: a / public,
     "mean": lambda a, b, public: a.mean(0, keepdim=True).expand(4),
-    "max": lambda a, b, public: a.max(0, keepdim=True).expand(4),
+    "max": lambda a, b, public: a.amax(0, keepdim=True).expand(4),
     "relu": lambda a, b, public: a.relu(),
 }
 

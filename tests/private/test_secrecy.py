@@ -39,7 +39,7 @@ class Recorder(Channel):
             for each in received
         ]
         for each in received:
-            self._keep(bytes(each))
+            self._keep(each.tobytes() if hasattr(each, "dtype") else bytes(each))
         if hasattr(payload, "dtype"):  # what the shares combine to is what is opened
             total = parts[0].copy()
             for each in parts[1:]:

@@ -40,7 +40,7 @@ def test_training_follows_torch(parties, settings):
             hidden = functions.conv2d(x, w["0.weight"], w["0.bias"], 2, 1).relu().flatten(1)
             hidden = functions.gelu(functions.linear(hidden, w["3.weight"], w["3.bias"]))
             loss = cross_entropy(functions.linear(hidden, w["5.weight"], w["5.bias"]), y)
-            losses.append(float(loss.value().reveal()))
+            losses.append(float(loss.reveal()))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -95,16 +95,32 @@ def test_gradients_match_autograd():
         assert (one - other).abs().max() < 0.02
 
 
-def test_what_has_no_gradient_says_so():
-    def main(party):
-        x = party.secret(torch.rand(2, 1, 4, 4) if party.rank == 0 else None, owner=0)
-        SGD([x], lr=1.0)
-        for value in (functions.max_pool2d(x, 2), x.max(), functions.sqrt(x)):
-            with pytest.raises(InputError) as error:
-                value.backward()
-            assert error.value.code == "unsupported"
+def test_values_of_losses_can_be_used_as_any_others():
+    x = torch.tensor([[1.0, -0.5, 0.25], [0.0, 2.0, -1.0]], dtype=torch.float64)
+    y = torch.tensor([0, 2])
 
-    simulate(2, main)
+    def main(party):
+        scores = party.secret(x if party.rank == 0 else None, owner=0)
+        loss = cross_entropy(scores, party.secret(y if party.rank == 1 else None, owner=1))
+        return loss.reveal(), (loss * 2 + 1).reveal()
+
+    wanted = torch.nn.functional.cross_entropy(x, y)
+    loss, twice = simulate(2, main)[0]
+    assert loss == pytest.approx(float(wanted), abs=1e-3)
+    assert twice == pytest.approx(float(2 * wanted + 1), abs=2e-3)
+
+
+def test_gradients_reach_tensors_that_lost_bits_for_a_large_bound():
+    def main(party):
+        x = party.secret(
+            [0.5] if party.rank == 0 else None, owner=0, bound=2.0**47, fraction_bits=14
+        )
+        x.requires_grad = True
+        functions.sigmoid(x).sum().backward()
+        return x.grad.reveal()
+
+    slope = torch.sigmoid(torch.tensor(0.5)) * torch.sigmoid(torch.tensor(-0.5))
+    assert simulate(2, main)[0] == pytest.approx(float(slope), abs=0.01)
 
 
 def test_checkpoints_hold_encrypted_shares(tmp_path):

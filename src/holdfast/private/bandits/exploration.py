@@ -65,8 +65,7 @@ class Coins:
         with self.party.channel.scope("uniform"):
             shares = self.party.run(to_arithmetic(self.party, bits.reshape(*shape, RANDOM_BITS)))
         weights = 1 << torch.arange(RANDOM_BITS)
-        bound = Bound(0.0, 1.0)
-        return SharedTensor(self.party, (shares * weights).sum(-1), RANDOM_BITS, bound=bound)
+        return self.party.tensor((shares * weights).sum(-1), RANDOM_BITS, bound=Bound(0.0, 1.0))
 
 
 def explore(scores: SharedTensor, epsilon: float, coins: Coins) -> SharedTensor:
@@ -79,4 +78,4 @@ def explore(scores: SharedTensor, epsilon: float, coins: Coins) -> SharedTensor:
     limit = scores.party.public(
         torch.tensor(coin_probability(epsilon), dtype=torch.float64), scale=RANDOM_BITS
     )
-    return where(numbers[:, :1] < limit, numbers[:, 1:], scores)
+    return where(numbers[:, :1] < limit, numbers[:, 1:], scores)  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,13 @@ class Run(Answer):
 
     def costs(self) -> list[dict[str, Any]]:
         """Costs of the party with the most rounds, with the largest offline bytes of any party."""
-        rows = [cost_row(cost) for cost in max(self.parties, key=lambda each: each.rounds).costs]
-        for row in rows:
-            key = (row["module"], row["op"])
-            costs = (cost for party in self.parties for cost in party.costs)
-            row["offline_bytes"] = max(c.offline_bytes for c in costs if (c.module, c.op) == key)
-        return rows
+        longest = max(self.parties, key=lambda each: each.rounds)
+        rows, largest = (
+            largest_costs([each.costs for each in parties]) for parties in ([longest], self.parties)
+        )
+        for key, row in rows.items():
+            row["offline_bytes"] = largest[key]["offline_bytes"]
+        return list(rows.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``--json``."""
@@ -181,12 +182,16 @@ def layer_name(row: Mapping[str, Any]) -> str:
     return f"{row['op']} ({row['module']})" if row["module"] else str(row["op"])
 
 
-def cost_row(cost: Cost) -> dict[str, Any]:
-    """A row of the ledger as JSON shows it; margins are in forecasts."""
-    row: dict[str, Any] = asdict(cost)
-    row["bytes"] = row.pop("bytes_sent")
-    del row["margin_bits"]
-    return row
+def largest_costs(parties: Sequence[Iterable[Cost]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Rows of costs as JSON shows them, the largest figures of any party; margins are in forecasts."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for cost in (cost for costs in parties for cost in costs):
+        row: dict[str, Any] = asdict(cost)
+        row["bytes"] = row.pop("bytes_sent")
+        del row["margin_bits"]
+        largest = rows.setdefault((cost.module, cost.op), row)
+        largest |= {name: max(row[name], largest[name]) for name in row}
+    return rows
 
 
 @dataclass(frozen=True)

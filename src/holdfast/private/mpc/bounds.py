@@ -135,7 +135,7 @@ def _times(x: float, y: float) -> float:
 def count_of(op: str, left: Sequence[int], right: Sequence[int], options: Any) -> int:
     """How many products one entry of a bilinear product sums."""
     groups = dict(options).get("groups", 1)
-    if op == "matmul":
+    if op in ("matmul", "linear"):
         return left[-1]
     if op == "conv2d":
         return math.prod(right[1:])
@@ -284,6 +284,7 @@ def bound_with_factor(
     # The dimensions of the factor that one entry of the product sums over.
     dims = {
         "matmul": (-1 if left or factor.ndim == 1 else -2,),
+        "linear": (1,),
         "conv2d": (1, 2, 3),
         "conv2d_input": (0, 2, 3),
         "conv2d_weight": (0, 2, 3),

@@ -50,11 +50,6 @@ def at_least(party: Party, x: Tensor, thresholds: Sequence[int] = (0,)) -> Round
     return (yield from _compare(party, x, thresholds, 0, select=False)).bits
 
 
-def nonnegative(party: Party, x: Tensor) -> Rounds[Bits]:
-    """Bits of x >= 0."""
-    return (yield from at_least(party, x))[..., 0]
-
-
 def _compare(
     party: Party, x: Tensor, thresholds: Sequence[int], bits: int, select: bool
 ) -> Rounds[_Opening]:
@@ -182,41 +177,25 @@ def maximum(party: Party, values: Tensor) -> Rounds[Tensor]:
     equal keys the first wins. Exact where keys differ by less than 2^62.
     """
     while values.shape[-2] > 1:
-        values = (
-            yield from _halve(party, values) if values.shape[-2] == 2 else _winners(party, values)
-        )
+        values = yield from _winners(party, values)
     return values[..., 0, :]
 
 
-def _halve(party: Party, values: Tensor) -> Rounds[Tensor]:
-    """The larger of two entries."""
-    first, second = values[..., 0, :], values[..., 1, :]
-    bits = yield from nonnegative(party, first[..., 0] - second[..., 0])
-    larger = yield from select(party, bits[..., None], first - second)
-    return (second + larger)[..., None, :]
-
-
 def _winners(party: Party, values: Tensor) -> Rounds[Tensor]:
-    """The largest entry of each group of 4; the last group may be smaller."""
+    """The largest entry of each group of 4; the last group may be smaller, and one entry stays alone."""
     *batch, n, k = values.shape
-    groups, last = divmod(n, 4)
+    groups = (n + 2) // 4
+    heads, alone = values[..., : 4 * groups, :], values[..., 4 * groups :, :]
+    pairs = np.array(_PAIRS) + 4 * np.arange(groups)[:, None, None]  # [groups, 6, 2]
+    real = pairs[..., 1] < heads.shape[-2]
+    first, second = torch.as_tensor(pairs[real]).T
     keys = values[..., 0]
-    full = keys[..., : 4 * groups].reshape(*batch, groups, 4)
-    differences = [full[..., i] - full[..., j] for i, j in _PAIRS]
-    rest = keys[..., 4 * groups :]
-    pairs = [(i, j) for i, j in _PAIRS if j < last]
-    differences += [(rest[..., i] - rest[..., j])[..., None] for i, j in pairs]
-    bits = yield from nonnegative(party, torch.cat(differences, dim=-1))
-    inputs = np.full((*batch, groups + (last > 1), 6), int(party.lead), dtype=np.uint8)
-    by_pair = bits[..., : 6 * groups].reshape(*batch, 6, groups)
-    inputs[..., :groups, :] = np.moveaxis(by_pair, -2, -1)
-    for number, pair in enumerate(pairs):
-        inputs[..., groups, _PAIRS.index(pair)] = bits[..., 6 * groups + number]
+    bits = yield from at_least(party, keys[..., first] - keys[..., second])
     # Missing entries of the last group are zeros, and never win: their comparisons are public.
-    alone = values[..., n - 1 :, :] if last == 1 else values[..., n:, :]
-    heads = values[..., : n - 1, :] if last == 1 else values
-    padding = (0, 0, 0, 4 * inputs.shape[-2] - heads.shape[-2])
-    heads = torch.nn.functional.pad(heads, padding).reshape(*batch, inputs.shape[-2], 4, k)
+    inputs = np.full((*batch, groups, 6), int(party.lead), dtype=np.uint8)
+    inputs[..., real] = bits[..., 0]
+    padding = (0, 0, 0, 4 * groups - heads.shape[-2])
+    heads = torch.nn.functional.pad(heads, padding).reshape(*batch, groups, 4, k)
     best = yield from _pick(party, inputs, heads)
     return torch.cat([best, alone], dim=-2)
 

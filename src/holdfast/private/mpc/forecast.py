@@ -27,10 +27,10 @@ from holdfast.files import read_whole
 from holdfast.numbers import duration, number, size
 from holdfast.private.mpc.answers import (
     MODES,
-    cost_row,
     cost_section,
     cost_tiles,
     cost_values,
+    largest_costs,
     layer_name,
 )
 from holdfast.private.mpc.critical_path import replay
@@ -160,40 +160,30 @@ class Forecast(Answer):
                 "the bounds of inputs and weights allow."
             ),
         )
-        return [cost_section(self.layers, sentence, how), self._networks(), *self._comparison()]
+        return [cost_section(self.layers, sentence, how), self._networks()]
 
     def _networks(self) -> Section:
         choices = {"this machine": Network(), "LAN": LAN, "WAN": WAN}
         choices |= {} if self.network is None else {"as asked": self.network}
-        rows = [
-            {"network": f"{name} ({_described(network)})", "seconds": self.seconds(network)}
-            for name, network in choices.items()
-        ]
+        rows = []
+        for name, network in choices.items():
+            described = f"{name} ({_described(network)})"
+            rows.append({"network": described, "seconds": self.seconds(network)})
+        if self.measured is not None:
+            described = f"measured here ({_described(self.network)})"
+            rows.append({"network": described, "seconds": self.measured["seconds"]})
+        columns = {
+            "network": ColumnFormat("Network"),
+            "seconds": ColumnFormat("Time", "s", digits=3),
+        }
+        caption = "One row per network; on this machine it is computation alone."
         once = size(sum(row["bytes"] for row in self.setup))
         sentence = (
             f"One call takes {duration(self.seconds(LAN))} on a LAN and {duration(self.seconds(WAN))} on a "
             f"WAN; the set-up sends {once} once per model."
         )
-        table = Table(
-            pa.Table.from_pylist(rows),
-            {"network": ColumnFormat("Network"), "seconds": ColumnFormat("Time", "s", digits=3)},
-            "One row per network; on this machine the time is that of the computation.",
-        )
+        table = Table(pa.Table.from_pylist(rows), columns, caption)
         return Section("networks", "How long does a call take?", sentence, [], [table])
-
-    def _comparison(self) -> list[Section]:
-        if self.measured is None:
-            return []
-        seconds = self.seconds(self.network)
-        forecast = {"rounds": self.rounds, "bytes": self.bytes, "seconds": seconds}
-        rows = [{"": "forecast", **forecast}, {"": "measured", **self.measured}]
-        ratio = self.measured["seconds"] / seconds
-        sentence = (
-            f"{self.parties} parties on this machine ({_described(self.network)}) took "
-            f"{duration(self.measured['seconds'])}, {ratio:.2f} times the forecast."
-        )
-        table = Table(pa.Table.from_pylist(rows), {}, "Figures of one call.")
-        return [Section("measured", "Does the forecast hold?", sentence, [], [table])]
 
     def unknowns(self) -> Sequence[Unknown]:
         """The dealer's time."""
@@ -235,21 +225,13 @@ def dry_run(
     return runs
 
 
-def _computation_s(run: Party) -> float:
-    return sum(event.computing_s for event in run.channel.trace)
-
-
 def _layers(runs: Sequence[Party]) -> list[dict[str, Any]]:
     """Rows of costs in order of execution: the largest figures of any party, and the rounds of all."""
     rounds = replay([run.channel.trace for run in runs], Network()).row_rounds
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for run in runs:
-        for key, cost in run.channel.ledger.rows.items():
-            row = cost_row(cost)
-            largest = rows.setdefault(key, row)
-            largest |= {name: max(row[name], largest[name]) for name in row}
-            largest["rounds"] = rounds.get(key, 0)
-            largest["margin_bits"] = cost.margin_bits  # of public bounds: the same at every party
+    rows = largest_costs([run.channel.ledger.rows.values() for run in runs])
+    for key, cost in runs[0].channel.ledger.rows.items():
+        rows[key]["rounds"] = rounds.get(key, 0)
+        rows[key]["margin_bits"] = cost.margin_bits  # of public bounds: the same at every party
     return list(rows.values())
 
 
@@ -317,16 +299,13 @@ def plan(
     example = [_example(text) for text in inputs.split(",")]
     graph = prepare(load_model(model), example)
     settings["mode"] = mode
-    # The first run makes the tables that functions look up; the fastest of each party counts.
-    repeats = [dry_run(graph, example, parties, bound=bound, **settings) for _ in range(3)]
-    runs = [min(party, key=_computation_s) for party in zip(*repeats, strict=True)]
+    for _ in range(2):  # the first run makes the tables that functions look up
+        runs = dry_run(graph, example, parties, bound=bound, **settings)
     traces = [[event for event in run.channel.trace if event.row[1] not in SETUP] for run in runs]
     rows = _layers(runs)
     layers = [row for row in rows if row["op"] not in SETUP]
     setup = [row for row in rows if row["op"] in SETUP]
-    measured = None
-    if measure:
-        measured = _measured(model, inputs, bound, parties, network, settings)
+    measured = _measured(model, inputs, bound, parties, network, settings) if measure else None
     shapes = [tuple(each.shape) for each in example]
     items = runs[0].supply.items
     return Forecast(model, shapes, parties, mode, network, layers, setup, items, traces, measured)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, reduce, wraps
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from holdfast.private.mpc.tables import (
     parabolas,
     signed_places,
 )
-from holdfast.private.mpc.tensor import SharedTensor, chosen_by, no_gradient
+from holdfast.private.mpc.tensor import SharedTensor
 
 # --- Functions of a bounded argument -------------------------------------------------------------
 
@@ -215,22 +215,35 @@ class _Split:
         of_m: of the mantissa, 1 to 2.
         of_e: of the exponent.
         range: bound of the function on [low, high].
+        slope: the derivative, from x and the function's value.
         combine: ``mul`` or ``add``.
         zero: whether 0 is in the domain, and what lies between it and `low`.
+        divides: the power of x in the denominator.
     """
 
     name: str
     of_m: Callable[[np.ndarray], np.ndarray]
     of_e: Callable[[np.ndarray], np.ndarray]
     range: Callable[[float, float], tuple[float, float]]
+    slope: Callable[[SharedTensor, SharedTensor], SharedTensor]
     combine: str = "mul"
     zero: bool = False
+    divides: float = 0.0
 
     def __call__(
-        self, x: SharedTensor, low: float, high: float, *, signed: bool = False, extra_bits: int = 0
+        self,
+        x: SharedTensor,
+        *,
+        low: float = 2.0**-10,
+        high: float = 2.0**20,
+        signed: bool = False,
+        extra_bits: float | None = None,
     ) -> SharedTensor:
         """The function of x in [low, high]; `extra_bits` fractional bits more than the party's are kept."""
-        x = x.finite().fractional()
+        whole = x
+        x = x.checked().finite().fractional()
+        if extra_bits is None:  # a quotient by a large number keeps its bits
+            extra_bits = self.divides * max(0.0, min(math.log2(high), x.bound.bits))
         low = max(low, x.bound.low) if not signed and not self.zero else low
         high = max(low, min(high, 2.0 ** math.ceil(x.bound.bits)))
         spare = x.scale + max(0, math.ceil(math.log2(high))) - 58
@@ -252,8 +265,9 @@ class _Split:
         with x.scope(self.name):
             share = x.party.run(self._protocol(x, first, last, weights, signed))
             scale = MANTISSA_BITS + (0 if self.combine == "add" else bits)
-            keep = min(x.party.fraction_bits + extra_bits, bound.room, scale)
-            return x.like(share, scale, bound, keep=keep).narrowed()
+            keep = min(x.party.fraction_bits + math.ceil(extra_bits), bound.room, scale)
+            out = x.like(share, scale, bound, keep=keep).narrowed()
+        return out.recorded((whole, lambda g: g * self.slope(whole, out)))
 
     def _protocol(
         self, x: SharedTensor, first: int, last: int, weights: Tensor, signed: bool
@@ -282,17 +296,28 @@ class _Split:
         return (yield from arithmetic.product(x.party, "mul", value, scaled))
 
 
-_RECIPROCAL = _Split(
-    "reciprocal", lambda m: 1 / m, lambda e: 2.0**-e, lambda low, high: (0.0, 1 / low)
+reciprocal = _Split(
+    "reciprocal",
+    lambda m: 1 / m,
+    lambda e: 2.0**-e,
+    lambda low, high: (0.0, 1 / low),
+    lambda x, out: -(out * out),
+    divides=1.0,
 )
-_SQRT = _Split(
-    "sqrt", np.sqrt, lambda e: 2.0 ** (e / 2), lambda low, high: (0.0, math.sqrt(high)), zero=True
+sqrt = _Split(
+    "sqrt",
+    np.sqrt,
+    lambda e: 2.0 ** (e / 2),
+    lambda low, high: (0.0, math.sqrt(high)),
+    lambda x, out: reciprocal(out) * 0.5,
+    zero=True,
 )
-_LOG = _Split(
+log = _Split(
     "log",
     np.log,
     lambda e: e * math.log(2),
     lambda low, high: (math.log(low), math.log(high)),
+    lambda x, out: reciprocal(x),
     combine="add",
 )
 
@@ -304,46 +329,12 @@ def _rsqrt_times(multiple: float) -> _Split:
         lambda m: m**-0.5,
         lambda e: multiple * 2.0 ** (-e / 2),
         lambda low, high: (0.0, multiple * low**-0.5),
+        lambda x, out: out**3 * (-0.5 / multiple**2),
+        divides=0.5,
     )
 
 
-_RSQRT = _rsqrt_times(1.0)
-
-
-def reciprocal(
-    x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20, signed: bool = False
-) -> SharedTensor:
-    """1 / x for x in [low, high]: 11 rounds.
-
-    Args:
-        x: any shape.
-        low: lower end of the domain; a narrower domain costs fewer bytes.
-        high: upper end.
-        signed: whether x may be negative, with its magnitude in the domain; twice the bytes.
-    """
-    # A quotient by a large number keeps its bits.
-    extra = math.ceil(max(0.0, math.log2(min(high, max(1.0, x.bound.finite().magnitude)))))
-    out = _RECIPROCAL(x, low, high, signed=signed, extra_bits=extra)
-    return out.recorded((x, lambda g: -(g * out * out)))
-
-
-def rsqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """1 / sqrt(x) for x in [low, high]: 11 rounds."""
-    extra = math.ceil(max(0.0, math.log2(min(high, max(1.0, x.bound.finite().magnitude))) / 2))
-    out = _RSQRT(x, low, high, extra_bits=extra)
-    return out.recorded((x, lambda g: g * out**3 * -0.5))
-
-
-def sqrt(x: SharedTensor, *, low: float = 0.0, high: float = 2.0**20) -> SharedTensor:
-    """The square root of x in [0, high]: 11 rounds. `low` is not needed any more."""
-    out = _SQRT(x, max(low, 2.0**-60), high)
-    return out.recorded((x, no_gradient("sqrt")))
-
-
-def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """The natural logarithm for x in [low, high]: 10 rounds."""
-    out = _LOG(x, low, high)
-    return out.recorded((x, lambda g: g * reciprocal(x, low=low, high=high)))
+rsqrt = _rsqrt_times(1.0)
 
 
 # --- Softmax and normalizations ------------------------------------------------------------------
@@ -352,7 +343,7 @@ def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> Sha
 def _powers(x: SharedTensor) -> tuple[SharedTensor, SharedTensor, SharedTensor]:
     """X less its maximum, e to that, and the sum of these powers, which is at least 1."""
     x = x.detach()
-    largest = x.max(-1, keepdim=True)
+    largest = x.amax(-1, keepdim=True)
     shifted = x - largest
     shifted.bound = Bound(x.bound.low - x.bound.high, 0.0)
     shifted = shifted.argument()
@@ -363,15 +354,24 @@ def _powers(x: SharedTensor) -> tuple[SharedTensor, SharedTensor, SharedTensor]:
     return shifted, powers, total
 
 
-def softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
+def _along(function: Callable[[SharedTensor], SharedTensor]) -> Callable[..., SharedTensor]:
+    """A function along the last dimension as one along any."""
+
+    @wraps(function)
+    def along(x: SharedTensor, dim: int = -1) -> SharedTensor:
+        with x.scope(function.__name__):
+            return function(x.transpose(dim, -1)).transpose(dim, -1)  # type: ignore[no-any-return]
+
+    return along
+
+
+@_along
+def softmax(x: SharedTensor) -> SharedTensor:
     """Softmax along a dimension: the maximum is subtracted first."""
-    if dim not in (-1, x.ndim - 1):
-        return softmax(x.transpose(dim, -1)).transpose(dim, -1)
-    with x.scope("softmax"):
-        x = x.finite().fractional().narrowed()
-        _, powers, total = _powers(x)
-        inverse = reciprocal(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
-        out = powers.product(inverse, "mul", bound=Bound(0.0, 1.0 + 2.0**-8))
+    x = x.finite().fractional().narrowed()
+    _, powers, total = _powers(x)
+    inverse = reciprocal(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
+    out = powers.product(inverse, "mul", bound=Bound(0.0, 1.0 + 2.0**-8))
 
     def back(g: SharedTensor) -> SharedTensor:
         weighted = g * out
@@ -380,16 +380,19 @@ def softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
     return out.recorded((x, back))
 
 
-def log_softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
+@_along
+def log_softmax(x: SharedTensor) -> SharedTensor:
     """Logarithm of the softmax along a dimension."""
-    if dim not in (-1, x.ndim - 1):
-        return log_softmax(x.transpose(dim, -1)).transpose(dim, -1)
-    with x.scope("log_softmax"):
-        x = x.fractional().narrowed()
-        fixed = x.detach()
-        shifted, _, total = _powers(x)
-        out = shifted - log(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
-    return out.recorded((x, lambda g: g - softmax(fixed) * g.sum(-1, keepdim=True)))
+    x = x.fractional().narrowed()
+    shifted, powers, total = _powers(x)
+    high = float(max(2, x.shape[-1])) + 1
+    out = shifted - log(total, low=1.0, high=high)
+
+    def back(g: SharedTensor) -> SharedTensor:
+        inverse = reciprocal(total, low=1.0, high=high)
+        return g - powers.product(inverse, "mul", bound=Bound(0.0, 1.1)) * g.sum(-1, keepdim=True)
+
+    return out.recorded((x, back))
 
 
 def layer_norm(
@@ -414,9 +417,8 @@ def rms_norm(
 ) -> SharedTensor:
     """Root-mean-square normalization over the last ``len(shape)`` dimensions."""
     with x.scope("rms_norm"):
-        return _normalized(
-            x.fractional().narrowed(), tuple(range(-len(shape), 0)), weight, None, eps
-        )
+        dims = tuple(range(-len(shape), 0))
+        return _normalized(x.fractional().narrowed(), dims, weight, None, eps)
 
 
 def _normalized(
@@ -431,8 +433,7 @@ def _normalized(
     high = max(1.0, total.bound.high)
     deviation = math.ceil(max(0.0, math.log2(high / count) / 2))
     low = max(count * eps / 2, 2.0 ** (_LEAST_UNITS_BITS - total.scale))
-    inverse = _rsqrt_times(math.sqrt(count))(total, low, high, extra_bits=deviation)
-    inverse = inverse.recorded((total, lambda g: g * inverse * inverse * inverse * (-0.5 / count)))
+    inverse = _rsqrt_times(math.sqrt(count))(total, low=low, high=high, extra_bits=deviation)
     largest = math.sqrt(count) * (1 + 2.0**-8)
     out = x.product(inverse, "mul", bound=Bound(-largest, largest))
     if weight is not None:
@@ -445,7 +446,11 @@ def attention(
     key: SharedTensor,
     value: SharedTensor,
     mask: Any = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> SharedTensor:
     """Scaled dot-product attention ``[..., L, d], [..., S, d], [..., S, e] -> [..., L, e]``.
 
@@ -455,11 +460,16 @@ def attention(
         value: values.
         mask: True where a query sees a key; or numbers that are added to the scores, public with minus
             infinities, or secret.
+        dropout: has no meaning here.
+        is_causal: a query sees keys up to its place.
         scale: of the scores; 1 / sqrt(d) by default.
+        enable_gqa: must be false.
     """
     with query.scope("attention"):
         factor = scale if scale is not None else query.shape[-1] ** -0.5
         scores = query @ key.T * factor
+        if is_causal:
+            mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
         if mask is not None:
             if not isinstance(mask, SharedTensor) and mask.dtype == torch.bool:
                 mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
@@ -474,21 +484,8 @@ def attention(
 
 def linear(x: SharedTensor, weight: Any, bias: Any = None) -> SharedTensor:
     """``x weight^T + bias``, with torch's ``[outputs, inputs]`` weight."""
-    transposed = transposed_weight(weight)
-    out = x.product(transposed, "matmul", name="linear")
+    out = x.product(weight, "linear")
     return out if bias is None else out + bias
-
-
-def transposed_weight(weight: Any) -> Any:
-    """The transpose; that of a fixed weight is fixed too, and made once."""
-    if not isinstance(weight, SharedTensor):
-        return torch.as_tensor(weight).T
-    if weight.fixed is None:
-        return weight.T
-    if not hasattr(weight, "fixed_transpose"):
-        weight.fixed_transpose = weight.T.fix()  # type: ignore[attr-defined]
-        weight.fixed_transpose.row_sum = weight.row_sum  # type: ignore[attr-defined]
-    return weight.fixed_transpose  # type: ignore[attr-defined]
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
@@ -500,15 +497,26 @@ def conv2d(
     weight: Any,
     bias: Any = None,
     stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: int | Sequence[int] | str = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> SharedTensor:
-    """Convolution ``[N, C, H, W] -> [N, O, oh, ow]``."""
+    """Convolution ``[N, C, H, W] -> [N, O, oh, ow]`` or ``[N, C, L] -> [N, O, ol]``.
+
+    Padding may be ``same`` or ``valid``.
+    """
+    if x.ndim == 3:  # of images of height 1
+        edge = padding if isinstance(padding, str) else (0, _pair(padding)[1])
+        high = x.unsqueeze(2), with_height(weight)
+        return conv2d(*high, bias, stride, edge, dilation, groups).squeeze(2)  # type: ignore[no-any-return]
+    dilation = _pair(dilation)
+    if padding == "same":  # the odd zero is at the end, as in torch
+        spans = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
+        x = x.pad([width for span in spans[::-1] for width in (span // 2, span - span // 2)])
     options = (
         ("stride", _pair(stride)),
-        ("padding", _pair(padding)),
-        ("dilation", _pair(dilation)),
+        ("padding", _pair(0 if isinstance(padding, str) else padding)),
+        ("dilation", dilation),
         ("groups", groups),
     )
     out = x.product(weight, "conv2d", options)
@@ -518,38 +526,48 @@ def conv2d(
     return out + shaped.reshape(1, -1, 1, 1)
 
 
+conv1d = conv2d
+
+
+def with_height(weight: Any) -> Any:
+    """A kernel of one dimension as one of two; that of a fixed weight is made once."""
+    if getattr(weight, "fixed", None) is None:
+        return weight.unsqueeze(2)
+    if "fixed_height" not in vars(weight):
+        weight.fixed_height = weight.unsqueeze(2).fix()
+        weight.fixed_height.row_sum = weight.row_sum
+    return weight.fixed_height
+
+
 def max_pool2d(
     x: SharedTensor,
-    kernel: int | Sequence[int],
+    kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
 ) -> SharedTensor:
     """Maximum over windows; padding counts as minus infinity."""
-    size, step = _pair(kernel), _pair(kernel if stride is None or stride == [] else stride)
-    edge = _pair(padding)
-    padded = x
-    if any(edge):
-        padded = x.pad((edge[1], edge[1], edge[0], edge[0]), x.bound.low)
-    windows = ring.patches(padded.share, size, step, (0, 0), _pair(dilation))
-    n, channels, _, _, oh, ow = windows.shape
-    values = windows.permute(0, 1, 4, 5, 2, 3).reshape(n, channels, oh, ow, -1)
     with x.scope("max_pool2d"):
-        return x.like(values).max(-1).recorded((x, no_gradient("max_pool2d")))
+        height, width = _pair(padding)
+        x = x.pad((width, width, height, height), x.bound.finite().low)
+        return _windows(x, kernel_size, stride, 0, dilation).amax((2, 3))  # type: ignore[no-any-return]
 
 
 def avg_pool2d(
     x: SharedTensor,
-    kernel: int | Sequence[int],
+    kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
 ) -> SharedTensor:
     """Mean over windows; padding counts as zeros. No communication."""
-    size, step = _pair(kernel), _pair(kernel if stride is None or stride == [] else stride)
-    channels = x.shape[1]
-    kernel_of_ones = torch.full((channels, 1, *size), 1.0 / (size[0] * size[1]))
-    options = (("stride", step), ("padding", _pair(padding)), ("groups", channels))
-    return x.product(kernel_of_ones, "conv2d", options)
+    return _windows(x, kernel_size, stride, padding).mean((2, 3))  # type: ignore[no-any-return]
+
+
+def _windows(x: SharedTensor, kernel: Any, stride: Any, padding: Any, dilation: Any = 1) -> Any:
+    """``[N, C, H, W] -> [N, C, kh, kw, oh, ow]``, with zeros at the edges."""
+    kernel = _pair(kernel)
+    geometry = (_pair(stride or kernel), _pair(padding), _pair(dilation))
+    return x.moved(ring.patches, kernel, *geometry, fills=padding not in (0, (0, 0), [0, 0]))
 
 
 def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
@@ -574,68 +592,113 @@ def embedding(index: SharedTensor, weight: Any) -> SharedTensor:
     with index.scope("embedding"):
         vectors = one_hot(index, weight.shape[0])
         if not isinstance(weight, SharedTensor):
-            return vectors.matmul(weight)
+            return vectors.product(weight, "matmul")
         return vectors.product(weight, "matmul", bound=weight.bound.union(Bound(0.0, 0.0)))
 
 
-def where(condition: SharedTensor, x: Any, y: Any) -> SharedTensor:
-    """X where a secret bit is 1, else y: one round."""
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """X where a bit is 1, else y: one round for a secret bit, none for a public one.
+
+    Public values may be minus infinity.
+    """
+    if not isinstance(condition, SharedTensor):
+        if isinstance(x, SharedTensor) and isinstance(y, SharedTensor):
+            return where(condition, x - y, 0.0) + y
+        if isinstance(x, SharedTensor):
+            public = torch.where(condition, 0.0, torch.as_tensor(y, dtype=torch.float64))
+            return x * condition.to(torch.int64) + public
+        if isinstance(y, SharedTensor):
+            return where(~condition, y, x)
+        return torch.where(condition, torch.as_tensor(x), torch.as_tensor(y))
     left, right = condition.lift(x), condition.lift(y)
     out = right + condition * (left - right)
-    out.bound = out.bound.clipped(*_ends(left.bound.union(right.bound).widened(2.0**-8)))
+    either = left.bound.union(right.bound).widened(2.0**-8)
+    out.bound = out.bound.clipped(either.low, either.high)
     return out
 
 
-def _ends(bound: Bound) -> tuple[float, float]:
-    return bound.low, bound.high
+def sign(x: SharedTensor) -> SharedTensor:
+    """-1, 0 or 1: 4 rounds. Its gradient is 0."""
+
+    def protocol() -> Rounds[Tensor]:
+        bits = yield from comparison.at_least(x.party, x.share, (0, 1))
+        return (yield from comparison.to_arithmetic(x.party, bits))
+
+    share = x.run("sign", protocol()).sum(-1)
+    return x.like(share - int(x.party.lead), 0, Bound(-1.0, 1.0))
 
 
-def clamp(x: SharedTensor, low: float | None = None, high: float | None = None) -> SharedTensor:
-    """X limited to [low, high]: 4 rounds."""
-    x.party.agree("clamp", low, high)
-    bound = x.bound
-    low = None if low is None or low <= bound.low else low
-    high = None if high is None or high >= bound.high else high
-    if low is None:  # min(x, high) = -max(-x, -high)
-        return -clamp(-x, -high) if high is not None else x
-    limits = [end for end in (low, high) if end is not None]
-    values = x.with_room(bound + -Bound(min(limits), max(limits)))
-    ends = [int(ring.encode(end, values.scale)) for end in limits]
+def abs(x: SharedTensor) -> SharedTensor:
+    """The magnitude: 4 rounds."""
+    return x.relu() * 2 - x
 
-    def protocol() -> Rounds[tuple[Tensor, comparison.Bits]]:
-        share = values.share
-        bits = np.moveaxis((yield from comparison.at_least(x.party, share, ends)), -1, 0)
-        over = torch.stack([share - (end if x.party.lead else 0) for end in ends])
-        selected = yield from comparison.select(x.party, bits, over)
-        return (selected[0] - selected[1:].sum(0)), np.bitwise_xor.reduce(bits)
 
-    share, inside = x.run("clamp", protocol())
-    limited = bound.clipped(low, math.inf if high is None else high)
-    limited = limited.widened(2.0**-values.scale)
-    out = values.like(share + (ends[0] if x.party.lead else 0), bound=limited)
-    return out.recorded((x, lambda g: chosen_by(inside, g)))
+def maximum(x: Any, y: Any) -> SharedTensor:
+    """The larger of two: 4 rounds."""
+    return (x - y).relu() + y  # type: ignore[no-any-return]
+
+
+def minimum(x: Any, y: Any) -> SharedTensor:
+    """The smaller of two: 4 rounds."""
+    return x - (x - y).relu()  # type: ignore[no-any-return]
+
+
+def leaky_relu(x: SharedTensor, negative_slope: float = 0.01) -> SharedTensor:
+    """X, times a slope below 0: 4 rounds."""
+    return x * negative_slope + x.relu() * (1 - negative_slope)
+
+
+def hardtanh(x: SharedTensor, min_val: float = -1.0, max_val: float = 1.0) -> SharedTensor:
+    """X limited to an interval: 4 rounds."""
+    return clamp(x, min_val, max_val)
+
+
+def relu6(x: SharedTensor) -> SharedTensor:
+    """X limited to 0 to 6: 4 rounds."""
+    return clamp(x, 0.0, 6.0)
+
+
+def hardsigmoid(x: SharedTensor) -> SharedTensor:
+    """(x + 3) / 6, limited to 0 to 1: 4 rounds."""
+    return relu6(x + 3.0) * (1 / 6)
+
+
+def hardswish(x: SharedTensor) -> SharedTensor:
+    """X times its `hardsigmoid`: 5 rounds."""
+    return x * hardsigmoid(x)
+
+
+def clamp(x: SharedTensor, min: float | None = None, max: float | None = None) -> SharedTensor:
+    """X limited to [min, max]: 4 rounds."""
+    x.party.agree("clamp", min, max)
+    x = x.finite()
+    low = -math.inf if min is None else min
+    high = math.inf if max is None else max
+    # Ends that the bound keeps anyway need no comparison.
+    ends = [low] * (low > x.bound.low) + [high] * (high < x.bound.high)
+    if not ends:
+        return x
+    over = list(stack([x - end for end in ends]).relu())
+    out = over.pop(0) + low if low > x.bound.low else x
+    out = out - over.pop() if over else out
+    limits = x.bound.clipped(low, high).widened(2.0 ** (1 - out.keep))
+    out.bound = out.bound.clipped(limits.low, limits.high)
+    return out
 
 
 def cat(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:
     """Tensors joined along a dimension."""
     bound = reduce(Bound.union, (tensor.bound for tensor in tensors))
-    scale = max(tensor.scale for tensor in tensors)
-    parts: Sequence[SharedTensor] = tensors
-    if not bound.finite().fits(scale):
-        parts = [tensor.with_room(bound.finite()) for tensor in tensors]
-        scale = max(part.scale for part in parts)
+    parts = [tensor.with_room(bound.finite()) for tensor in tensors]
+    scale = max(part.scale for part in parts)
     shares = [part.share << (scale - part.scale) for part in parts]
     out = tensors[0].like(torch.cat(shares, dim=dim), scale, bound)
     start, sources = 0, []
     for tensor in tensors:
         out = out.combined(tensor, out.share)
-        columns = slice(start, start + tensor.shape[dim])
-
-        def part(g: SharedTensor, columns: slice = columns) -> SharedTensor:
-            return g[(slice(None),) * (dim % g.ndim) + (columns,)]
-
-        sources.append((tensor, part))
-        start = columns.stop
+        place = (dim, start, tensor.shape[dim])
+        sources.append((tensor, lambda g, place=place: g.narrow(*place)))
+        start += tensor.shape[dim]
     return out.recorded(*sources)
 
 

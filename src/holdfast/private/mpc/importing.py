@@ -16,12 +16,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+import math
 import operator
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +32,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx.node import Node, map_aggregate
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from holdfast.errors import InputError
 from holdfast.private.mpc.arithmetic import Fixed
-from holdfast.private.mpc.bounds import Role, WeightFacts, weight_facts
-from holdfast.private.mpc.functions import transposed_weight
-from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS, SHAPES, with_height
+from holdfast.private.mpc.bounds import Bound, Role, WeightFacts, weight_facts
+from holdfast.private.mpc.functions import with_height
+from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS
 from holdfast.private.mpc.rounds import parallel
 from holdfast.private.mpc.tensor import SharedTensor
-from holdfast.private.mpc.transport import PeerError
 
+_UNKNOWN = 2**15 - 1  # of a result that no calibration has seen
+_SECRET = "holdfast_input"  # mark of the nodes that depend on an input, and so run on secrets
 _EXPORTING = threading.Lock()  # torch exports one model at a time; simulated parties are threads
 
 
@@ -69,6 +74,10 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def names(self) -> list[str]:
+        """The names that it refers to, in order."""
+        return _named((self.args, self.kwargs))
+
 
 @dataclass
 class Graph:
@@ -76,14 +85,18 @@ class Graph:
 
     steps: list[Step]
     constants: dict[str, Constant]
-    inputs: list[tuple[str, torch.Size]]
+    inputs: list[tuple[str, torch.Size, torch.dtype]]
     outputs: list[Any]
     parameters: dict[str, str] = field(default_factory=dict)
     """Name of a placeholder -> name of the parameter in the state dict."""
+    largest: dict[str, int] = field(default_factory=dict)
+    """At the owner, result of a step or input -> power of two above it, of `largest_results`."""
+    remade: Any = None
+    """The graph of the same model for inputs of other shapes."""
 
     def text(self) -> str:
         """What must be the same at all parties, as text: operations and shapes."""
-        lines = [f"{name} {tuple(shape)}" for name, shape in self.inputs]
+        lines = [f"{name} {tuple(shape)}" for name, shape, _ in self.inputs]
         for name, each in self.constants.items():
             known = "secret" if each.secret else each.value.tolist()
             lines.append(f"{name} {tuple(each.value.shape)} {each.value.dtype} {known}")
@@ -116,6 +129,7 @@ def prepare(module: nn.Module, example: Sequence[Tensor], *, trainable: bool = F
             remedy="replace these modules, or compute that part in plaintext at the owner",
         )
     graph = _folded(program, trainable)
+    graph.remade = partial(prepare, module, trainable=trainable)
     _fold_batch_norms(graph)
     _max_pool_before_relu(graph)
     used = set(_named(([(step.args, step.kwargs) for step in graph.steps], graph.outputs)))
@@ -133,8 +147,6 @@ def _exported(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
             for known in OPERATIONS:  # in parts they would cost more
                 table.pop(known, None)
             return torch.export.export(module.eval(), example).run_decompositions(table)
-    except InputError:
-        raise
     except Exception as error:
         raise InputError(
             "the model cannot be exported",
@@ -150,31 +162,24 @@ def _missing(graph: Any, trainable: bool) -> list[str]:
     """Operations on the input that are not supported, with their module."""
     found: dict[str, None] = {}
     for node in graph.nodes:
+        secret = any(each.meta[_SECRET] for each in node.all_input_nodes)
+        if node.op == "placeholder":
+            secret = not node.name.startswith(("p_", "b_", "c_"))
+        node.meta[_SECRET] = secret
         if node.op != "call_function" or node.target is operator.getitem or not node.users:
             continue  # what nobody uses, such as checks of types, is not computed
-        if _touches_input(node) and (problem := _problem(node, trainable)):
+        if secret and (problem := _problem(node, trainable)):
             found[f"{problem} in {_module_of(node) or 'the model itself'}"] = None
     return list(found)
-
-
-def _touches_input(node: Any) -> bool:
-    """Whether an operation depends on an input of the model, so that it runs on secrets."""
-    reached = node.meta.get("holdfast_input")
-    if reached is None:
-        reached = (
-            any(_touches_input(each) for each in node.all_input_nodes)
-            if node.op != "placeholder"
-            else not node.name.startswith(("p_", "b_", "c_"))
-        )
-        node.meta["holdfast_input"] = reached
-    return bool(reached)
 
 
 def _problem(node: Any, trainable: bool) -> str | None:
     known = OPERATIONS.get(node.target)
     if known is None:
         return str(node.target).removesuffix(".default").replace("aten.", "")
-    reason = known.refuses(*node.args, **node.kwargs) if known.refuses else None
+    names = (each.name for each in node.target._schema.arguments)
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    reason = known.refuses(given) if known.refuses else None
     if trainable and known.name in NO_GRADIENT:
         reason = "no gradient"
     return f"{known.name} ({reason})" if reason else None
@@ -199,7 +204,7 @@ def _folded(program: Any, trainable: bool) -> Graph:
                 secret = value.is_floating_point() and not is_mask
                 constants[node.name] = Constant(value.detach(), secret)
             else:
-                inputs.append((node.name, node.meta["val"].shape))
+                inputs.append((node.name, node.meta["val"].shape, node.meta["val"].dtype))
         elif node.op == "output":
             outputs = list(_refs(node.args[0]))
         elif node.users:
@@ -207,7 +212,9 @@ def _folded(program: Any, trainable: bool) -> Graph:
             used = _named((args, kwargs))
             is_parameter = trainable and any(constants.get(name, _PUBLIC).secret for name in used)
             if all(name in constants for name in used) and not is_parameter:
-                value = _evaluated(node, args, kwargs, constants)
+                with torch.no_grad():
+                    values = {name: each.value for name, each in constants.items()}
+                    value = _called(node.target, node, values)
                 secret = any(constants[name].secret for name in used)
                 constants[node.name] = Constant(value, secret)
             else:
@@ -222,15 +229,14 @@ _PUBLIC = Constant(torch.zeros(()), False)
 
 def _placeholders(program: Any) -> dict[str, tuple[str, Tensor]]:
     """Placeholder -> name and value of the parameter, buffer or constant that it stands for."""
-    found = {}
     signature = program.graph_signature
-    for names in (signature.inputs_to_parameters, signature.inputs_to_buffers):
-        for placeholder, target in names.items():
-            value = program.state_dict.get(target)
-            found[placeholder] = (target, program.constants[target] if value is None else value)
-    for placeholder, target in signature.inputs_to_lifted_tensor_constants.items():
-        found[placeholder] = (target, program.constants[target])
-    return found
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    values = {**program.constants, **program.state_dict}
+    return {placeholder: (target, values[target]) for placeholder, target in names.items()}
 
 
 def _refs(value: Any) -> Any:
@@ -255,10 +261,9 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     return map_aggregate(value, lambda leaf: values[leaf.name] if isinstance(leaf, Ref) else leaf)
 
 
-def _evaluated(node: Any, args: Any, kwargs: Any, constants: Mapping[str, Constant]) -> Any:
-    values = {name: each.value for name, each in constants.items()}
-    with torch.no_grad():
-        return node.target(*_filled(args, values), **_filled(kwargs, values))
+def _called(call: Callable[..., Any], step: Any, values: Mapping[str, Any]) -> Any:
+    """What a step gives, for the values of the names that it refers to."""
+    return call(*_filled(_refs(step.args), values), **_filled(_refs(step.kwargs), values))
 
 
 # --- Batch normalization and pooling -------------------------------------------------------------
@@ -267,7 +272,7 @@ def _evaluated(node: Any, args: Any, kwargs: Any, constants: Mapping[str, Consta
 def _users(graph: Graph) -> dict[str, list[Step]]:
     users: dict[str, list[Step]] = {}
     for step in graph.steps:
-        for name in _named((step.args, step.kwargs)):
+        for name in step.names():
             users.setdefault(name, []).append(step)
     return users
 
@@ -276,84 +281,44 @@ def _fold_batch_norms(graph: Graph) -> None:
     """Batch normalization in evaluation is x * scale + shift: part of the layer before, if possible."""
     makers = {step.result: step for step in graph.steps}
     users = _users(graph)
-    renamed: dict[str, str] = {}
-    for step in list(graph.steps):
-        if step.op != "batch_norm":
-            continue
-        names = [arg.name if isinstance(arg, Ref) else None for arg in step.args[:5]]
-        weight, bias, mean, variance = (
-            None if name is None else graph.constants[name].value.double() for name in names[1:]
-        )
-        epsilon = step.args[6]
-        assert mean is not None
-        assert variance is not None
-        scale = (1.0 if weight is None else weight) / (variance + epsilon).sqrt()
-        shift = (0.0 if bias is None else bias) - mean * scale
-        before = makers.get(str(names[0]))
-        if (
-            before
-            and before.op in ("conv1d", "conv2d", "linear")
-            and len(users[before.result]) == 1
-        ):
-            _fold_into(graph, before, scale, shift)
-            renamed[step.result] = before.result
+    for step in [each for each in graph.steps if each.op == "batch_norm"]:
+        source, *refs = step.args[:5]
+        gamma, beta, mean, variance = (_value(graph, each) for each in refs)
+        layer = makers.get(source.name, step)
+        if layer.op in ("conv1d", "conv2d", "linear") and len(users[source.name]) == 1:
+            source, kernel, *more = layer.args
+            bias, options = _value(graph, more[0] if more else None), more[1:]
+            weight = _value(graph, kernel)
+            layer.result = step.result  # which the users of both refer to
             graph.steps.remove(step)
         else:
-            for suffix, value in (("scale", scale), ("shift", shift)):
-                graph.constants[f"{step.result}_{suffix}"] = Constant(value.float(), True)
-            step.args = (step.args[0], Ref(f"{step.result}_scale"), Ref(f"{step.result}_shift"))
-            step.kwargs = {}
-    _rename(graph, renamed)
+            layer, weight, bias, options = step, torch.ones_like(mean)[:, None], None, []
+        folded = fuse_conv_bn_weights(weight, bias, mean, variance, step.args[6], gamma, beta)
+        names = [f"{layer.result}_{suffix}" for suffix in ("weight", "bias")]
+        for name, value in zip(names, folded, strict=True):
+            graph.constants[name] = Constant(value.detach(), True)
+        layer.args = (source, *map(Ref, names), *options)
 
 
-def _fold_into(graph: Graph, layer: Step, scale: Tensor, shift: Tensor) -> None:
-    weight = graph.constants[layer.args[1].name].value.double()
-    factor = scale.reshape(-1, *[1] * (weight.ndim - 1))  # outputs are the first dimension
-    old = layer.args[2] if len(layer.args) > 2 else None
-    bias = graph.constants[old.name].value.double() * scale if isinstance(old, Ref) else 0.0
-    graph.constants[f"{layer.result}_weight"] = Constant((weight * factor).float(), True)
-    graph.constants[f"{layer.result}_bias"] = Constant((bias + shift).float(), True)
-    layer.args = (
-        layer.args[0],
-        Ref(f"{layer.result}_weight"),
-        Ref(f"{layer.result}_bias"),
-        *layer.args[3:],
-    )
+def _value(graph: Graph, ref: Ref | None) -> Any:
+    return None if ref is None else graph.constants[ref.name].value
 
 
 def _max_pool_before_relu(graph: Graph) -> None:
     """ReLU commutes with maxima: after the pooling it has a quarter of the elements."""
     users = _users(graph)
-    for place, step in enumerate(graph.steps[:-1]):
-        after = graph.steps[place + 1]
-        follows = users.get(step.result, [])
-        if step.op == "relu" and after.op == "max_pool2d" and follows == [after]:
-            step.op, after.op = after.op, step.op
-            step.target, after.target = after.target, step.target
-            step.module, after.module = after.module, step.module
-            source = step.args[0]
-            step.args, after.args = (source, *after.args[1:]), (after.args[0],)
-            step.kwargs, after.kwargs = after.kwargs, step.kwargs
-
-
-def _rename(graph: Graph, renamed: Mapping[str, str]) -> None:
-    def changed(value: Any) -> Any:
-        return _filled(value, {name: Ref(renamed.get(name, name)) for name in _named(value)})
-
-    for step in graph.steps:
-        step.args, step.kwargs = changed(step.args), changed(step.kwargs)
-    graph.outputs[:] = changed(tuple(graph.outputs))
+    for place, (step, after) in enumerate(pairwise(list(graph.steps))):
+        if step.op == "relu" and after.op == "max_pool2d" and users[step.result] == [after]:
+            after.args, step.args = (*step.args, *after.args[1:]), after.args[:1]
+            step.result, after.result = after.result, step.result
+            graph.steps[place : place + 2] = [after, step]
 
 
 # --- The model at one party ----------------------------------------------------------------------
 
 
-# Layer -> the right operand of its product and the product's name.
-_PRODUCTS: dict[str, Callable[[Any], tuple[Any, str]]] = {
-    "linear": lambda weight: (transposed_weight(weight), "matmul"),
-    "conv2d": lambda weight: (weight, "conv2d"),
-    "conv1d": lambda weight: (with_height(weight), "conv2d"),
-}
+_PRODUCTS = {"linear": "linear", "conv2d": "conv2d", "conv1d": "conv2d"}
+"""Layer -> its product with a weight."""
 
 
 def _roles(graph: Graph) -> dict[str, Role]:
@@ -368,6 +333,22 @@ def _roles(graph: Graph) -> dict[str, Role]:
     return roles
 
 
+def largest_results(graph: Graph, inputs: Sequence[Tensor], margin: float) -> dict[str, int]:
+    """For inputs in plaintext, the power of two above what each step gives, times a margin."""
+    constants = {name: each.value for name, each in graph.constants.items()}
+    values: dict[str, Any] = dict(zip((name for name, *_ in graph.inputs), inputs, strict=True))
+    for step in graph.steps:
+        given = constants | values
+        # Batch normalization is not what its target does any more.
+        call = OPERATIONS[step.target].call if step.op == "batch_norm" else step.target
+        values[step.result] = _called(call, step, given)
+    return {
+        name: math.ceil(Bound.around(value).times(margin).bits)
+        for name, value in values.items()
+        if isinstance(value, Tensor) and bool(torch.isfinite(value).all())
+    }
+
+
 class PrivateModel:
     """A model whose weights are secret: call it with shared tensors, at every party.
 
@@ -376,13 +357,18 @@ class PrivateModel:
         graph: of `prepare`.
         owner: rank of the party whose weights count.
         trainable: keep the weights as parameters that can be trained.
+
+    Attributes:
+        expected: largest magnitude of inputs and results that a calibration allows, by their names.
     """
 
     def __init__(self, party: Any, graph: Graph, owner: int, *, trainable: bool = False) -> None:
         self.party, self.graph = party, graph
-        _compare(party, graph)
+        self._graphs = {tuple(shape for _, shape, _ in graph.inputs): graph}
+        identity = hashlib.sha256(graph.text().encode()).digest()
+        party.same(identity, "import", "has another model: its operations or shapes differ")
         self.values: dict[str, Any] = {}
-        facts = self._weight_facts(owner)
+        facts = self._owner_facts(owner)
         for name, constant in graph.constants.items():
             if not constant.secret:
                 self.values[name] = constant.value
@@ -393,8 +379,8 @@ class PrivateModel:
         if not trainable and party.mode != "replicated3":
             self._open_masked_weights()
 
-    def _weight_facts(self, owner: int) -> dict[str, WeightFacts]:
-        """What the owner declares of each weight, told to all: powers of two of its magnitudes."""
+    def _owner_facts(self, owner: int) -> dict[str, WeightFacts]:
+        """What the owner declares to all: powers of two of each weight's and each result's magnitudes."""
         bits = self.party.fraction_bits
         roles = _roles(self.graph)
         own = {
@@ -402,11 +388,16 @@ class PrivateModel:
             for name, each in self.graph.constants.items()
             if each.secret
         }
-        numbers = np.array([dataclasses.astuple(each) for each in own.values()], dtype=np.int16)
+        results = [name for name, *_ in self.graph.inputs] + [s.result for s in self.graph.steps]
+        numbers = [number for each in own.values() for number in dataclasses.astuple(each)]
+        numbers += [self.graph.largest.get(name, _UNKNOWN) for name in results]
         with self.party.channel.scope("import"):
-            told = self.party.broadcast(numbers.tobytes(), owner)
+            told = self.party.broadcast(np.array(numbers, dtype=np.int16).tobytes(), owner)
         self.party.agree("weights", told)
-        rows = np.frombuffer(told, np.int16).reshape(-1, 3).tolist()
+        all_told = np.frombuffer(told, np.int16)
+        rows = all_told[: 3 * len(own)].reshape(-1, 3).tolist()
+        exponents = zip(results, all_told[3 * len(own) :].tolist(), strict=True)
+        self.expected = {name: 2.0**bits for name, bits in exponents if bits != _UNKNOWN}
         return {name: WeightFacts(*row) for name, row in zip(own, rows, strict=True)}
 
     def _shared(self, name: str, value: Tensor, owner: int, facts: WeightFacts) -> SharedTensor:
@@ -430,40 +421,55 @@ class PrivateModel:
             shared = self.values[step.args[1].name]
             if not hasattr(shared, "fixed") or shared.fixed is not None:
                 continue
-            right, product = _PRODUCTS[step.op](shared.fix())
-            fixed = right.fixed[product] = Fixed()
+            right = with_height(shared.fix()) if step.op == "conv1d" else shared.fix()
+            fixed = right.fixed[_PRODUCTS[step.op]] = Fixed()
             protocols.append(fixed.open(self.party, right.share))
         with self.party.channel.scope("import"):
             self.party.run(parallel(*protocols))
 
     def __call__(self, *inputs: Any) -> Any:
-        """The outputs for inputs of the shapes that the model was exported with.
+        """The outputs for inputs, in batches of any size.
 
         Raises:
-            InputError: ``invalid-value`` if an input has another shape.
+            InputError: ``unsupported`` or ``invalid-value`` if the model does not take their shapes.
         """
+        graph = self._graph_for(tuple(each.shape for each in inputs))
         values = dict(self.values)
-        for (name, shape), given in zip(self.graph.inputs, inputs, strict=True):
-            if tuple(given.shape) != tuple(shape):
+        values |= {name: each.value for name, each in graph.constants.items() if not each.secret}
+        values |= {name: each for (name, *_), each in zip(graph.inputs, inputs, strict=True)}
+        for step in graph.steps:
+            values[step.result] = self.result(step, values)
+        outputs = [_filled(each, values) for each in graph.outputs]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def result(self, step: Step, values: Mapping[str, Any]) -> Any:
+        """What one step gives, for the values of the names that it refers to."""
+        if step.target is operator.getitem:
+            return _called(_part, step, values)
+        operation = OPERATIONS[step.target]
+        with nullcontext() if operation.moves else self.party.channel.scope(step.op, step.module):
+            result = _called(operation.call, step, values)
+        if isinstance(result, SharedTensor):
+            result.expected = self.expected.get(step.result, result.expected)
+        return result
+
+    def _graph_for(self, shapes: tuple[torch.Size, ...]) -> Graph:
+        """The graph for inputs of these shapes, made from the module when they are first seen."""
+        if shapes not in self._graphs:
+            kinds = zip(shapes, self.graph.inputs, strict=True)
+            example = [torch.zeros(shape, dtype=kind) for shape, (*_, kind) in kinds]
+            graph: Graph = self.graph.remade(example)
+            if _weight_shapes(graph) != _weight_shapes(self.graph):
                 raise InputError(
                     "invalid shape of a model's input",
                     code="invalid-value",
-                    place=name,
-                    found=str(tuple(given.shape)),
-                    expected=str(tuple(shape)),
+                    found=str([tuple(each) for each in shapes]),
+                    expected=str([tuple(shape) for _, shape, _ in self.graph.inputs]),
                     remedy="import the model with an example of this shape",
                 )
-            values[name] = given
-        for step in self.graph.steps:
-            args, kwargs = _filled(step.args, values), _filled(step.kwargs, values)
-            if step.target is operator.getitem:
-                values[step.result] = args[0][args[1]] if isinstance(args[0], tuple) else args[0]
-                continue
-            free = step.op in SHAPES
-            with nullcontext() if free else self.party.channel.scope(step.op, step.module):
-                values[step.result] = OPERATIONS[step.target].call(*args, **kwargs)
-        outputs = [_filled(each, values) for each in self.graph.outputs]
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+            self.party.agree(graph.text())
+            self._graphs[shapes] = graph
+        return self._graphs[shapes]
 
     def named_parameters(self) -> dict[str, Any]:
         """The shared weights by their names in the state dict, where the model is trainable."""
@@ -478,6 +484,15 @@ class PrivateModel:
         return list(self.named_parameters().values())
 
 
+def _part(values: Any, place: int) -> Any:
+    """One of several results; operations that give one here give several in ATen."""
+    return values[place] if isinstance(values, tuple) else values
+
+
+def _weight_shapes(graph: Graph) -> dict[str, torch.Size]:
+    return {name: each.value.shape for name, each in graph.constants.items() if each.secret}
+
+
 def import_model(
     party: Any,
     module: nn.Module,
@@ -486,6 +501,8 @@ def import_model(
     owner: int = 0,
     weights: str | Path | None = None,
     trainable: bool = False,
+    calibration: Tensor | Sequence[Tensor] | None = None,
+    margin: float = 2.0,
 ) -> PrivateModel:
     """Share the weights of a PyTorch model; every party calls this with the same architecture.
 
@@ -496,6 +513,10 @@ def import_model(
         owner: rank of the party whose weights count.
         weights: safetensors file with the state dict, read at the owner only.
         trainable: keep the weights as parameters that can be trained; batch normalization is not.
+        calibration: at the owner, typical inputs. What each layer makes of them, times `margin`, rounded up
+            to a power of two, bounds that layer's results, and all learn it. It is checked in secret where
+            the bounds of inputs and weights would be larger, and is a `RangeError` where it does not hold.
+        margin: how much larger the results of other inputs may be.
 
     Raises:
         InputError: ``unsupported`` with all missing operations, before anything is sent.
@@ -504,9 +525,16 @@ def import_model(
     with party.channel.scope("import"):
         if weights is not None and party.rank == owner:
             load_weights(module, Path(weights))
-        given = [example] if isinstance(example, Tensor) else list(example)
-        graph = prepare(module, given, trainable=trainable)
+        graph = prepare(module, _listed(example), trainable=trainable)
+        if calibration is not None and party.rank == owner:
+            typical = _listed(calibration)
+            alike = prepare(module, typical, trainable=trainable)
+            graph.largest = largest_results(alike, typical, margin)
     return PrivateModel(party, graph, owner, trainable=trainable)
+
+
+def _listed(given: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [given] if isinstance(given, Tensor) else list(given)
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
@@ -528,18 +556,3 @@ def load_weights(module: nn.Module, path: Path) -> None:
             found=str(error).splitlines()[-1].strip(),
             expected="a safetensors file with the state dict of the module",
         ) from error
-
-
-def _compare(party: Any, graph: Graph) -> None:
-    """All parties have the same graph, or end here."""
-    own = hashlib.sha256(graph.text().encode()).digest()
-    with party.channel.scope("import"):
-        for peer, other in enumerate(party.channel.exchange(own)):
-            if bytes(other) != own:
-                raise PeerError(
-                    "has another model: its operations or shapes differ",
-                    code="handshake",
-                    peer=peer,
-                    op="import",
-                    round=party.channel.round,
-                )

@@ -64,6 +64,9 @@ class Party:
         self.parties: int = channel.parties
         with channel.scope("setup"):
             seeds, self.session_id = randomness.agree(channel)
+        self.kind: type[SharedTensor] | None = None  # of its tensors, where not SharedTensor itself
+        self.expected: float | None = None
+        """Largest magnitude expected of operands of products: see `SharedTensor.checked`."""
         self.checkpoints = 0
         """Checkpoints saved so far: the next one's number is the same at all parties."""
         self._process = randomness.OneProcess()
@@ -138,8 +141,6 @@ class Party:
             InputError: ``not-finite``, or ``overflow`` for values outside the bound, at the owner;
                 ``out-of-range`` for an unknown rank.
         """
-        from holdfast.private.mpc.tensor import SharedTensor
-
         if owner not in range(self.parties):
             raise invalid("owner", owner, f"a rank from 0 to {self.parties - 1}")
         value, tensor = None, None
@@ -172,9 +173,13 @@ class Party:
         else:
             share = self.streams.share(owner, tuple(size), value)
         allowed = _policy(reveal_to, self.parties)
-        return SharedTensor(
-            self, share, scale, allowed, bound=Bound(low, high), keep=scale, name=name
-        )
+        return self.tensor(share, scale, allowed, bound=Bound(low, high), keep=scale, name=name)
+
+    def tensor(self, *args: Any, **kwargs: Any) -> SharedTensor:
+        """A tensor of this party, of its kind; arguments as of `SharedTensor`."""
+        from holdfast.private.mpc.tensor import SharedTensor
+
+        return (self.kind or SharedTensor)(self, *args, **kwargs)
 
     def _declared(
         self, bound: float | Sequence[float] | None, integer: bool, fraction_bits: int | None
@@ -216,8 +221,6 @@ class Party:
 
     def public(self, values: Any, scale: int | None = None) -> SharedTensor:
         """A value that all parties know, as a shared tensor; it must be the same at all of them."""
-        from holdfast.private.mpc.tensor import SharedTensor
-
         tensor = torch.as_tensor(values)
         bound = Bound.around(tensor)
         if scale is None:
@@ -228,7 +231,7 @@ class Party:
         self.agree(encoded.numpy().tobytes(), scale)
         bound = bound.widened(2.0**-scale if scale else 0.0)
         share = encoded if self.lead else torch.zeros_like(encoded)
-        return SharedTensor(self, share, scale, bound=bound, name="a public value")
+        return self.tensor(share, scale, bound=bound, name="a public value")
 
     # --- What all parties must see the same ------------------------------------------------------
 
@@ -238,6 +241,20 @@ class Party:
         Parties whose public operands differ are found out at the next message, before anything is opened.
         """
         self.channel.note(*facts)
+
+    def same(self, identity: bytes, op: str, problem: str) -> None:
+        """End where another party shows another identity of what it computes with.
+
+        Raises:
+            PeerError: ``handshake``, with the problem.
+        """
+        from holdfast.private.mpc.transport import PeerError
+
+        with self.channel.scope(op):
+            for peer, other in enumerate(self.channel.exchange(identity)):
+                if bytes(other) != identity:
+                    number = self.channel.round
+                    raise PeerError(problem, code="handshake", peer=peer, op=op, round=number)
 
     def require(self, inside: np.ndarray, domain: str) -> None:
         """Bits, shared by XOR, that must be 1: they are checked before anything is revealed next.

@@ -41,7 +41,7 @@ def shared_product(
     count = bounds.count_of(op, x.shape, y.shape, dict(options))
     sums = (count * x.bound.magnitude, count * y.bound.magnitude)
     result = x.bound.product(y.bound, count)
-    if y.row_sum is not None and op in ("matmul", "conv2d"):
+    if y.row_sum is not None and op in ("matmul", "linear", "conv2d"):
         sums = (sums[0], y.row_sum)
         largest = x.bound.magnitude * y.row_sum
         result = result.clipped(-largest, largest)
@@ -69,7 +69,7 @@ def _planned(
     plan: bounds.ProductPlan,
 ) -> Rounds[Tensor]:
     party = x.party
-    left, right = yield from parallel(x.narrow(plan.left), y.narrow(plan.right))
+    left, right = yield from parallel(x.narrowing(plan.left), y.narrowing(plan.right))
     if plan.split is None:
         return (yield from arithmetic.product(party, op, left, right, options, fixed))
     # operand = high 2^limb + low; the two products are truncated apart, and then fit together.

@@ -7,11 +7,11 @@ bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,15 +69,14 @@ def encode(values: Any, bits: int, name: str = "input") -> Tensor:
         InputError: ``not-finite`` or ``overflow``, with the index of the first such value.
     """
     tensor = torch.as_tensor(values).detach()
+    limit = math.nextafter(2.0 ** (LIMIT_BITS - bits), 0.0)
+    finite = torch.isfinite(tensor)
+    if not bool(finite.all()):
+        _refuse(tensor, ~finite, "not-finite", name, "finite numbers")
+    check_within(tensor, -limit, limit, name)
     if not tensor.is_floating_point():
-        integers = tensor.to(torch.int64)
-        _check(integers, integers.double().abs(), bits, name)
-        return integers << bits
-    real = tensor.to(torch.float64)
-    if not bool(torch.isfinite(real).all()):
-        _refuse(real, ~torch.isfinite(real), "not-finite", name, "finite numbers")
-    _check(real, real.abs(), bits, name)
-    return torch.round(real * 2.0**bits).to(torch.int64)
+        return tensor.to(torch.int64) << bits
+    return torch.round(tensor.to(torch.float64) * 2.0**bits).to(torch.int64)
 
 
 def check_within(values: Tensor, low: float, high: float, name: str) -> None:
@@ -86,7 +85,8 @@ def check_within(values: Tensor, low: float, high: float, name: str) -> None:
     Raises:
         InputError: ``overflow``, with the index of the first such value.
     """
-    outside = (values < low) | (values > high)
+    numbers = values.to(torch.float64)
+    outside = (numbers < low) | (numbers > high)
     if bool(outside.any()):
         _refuse(
             values,
@@ -101,13 +101,6 @@ def check_within(values: Tensor, low: float, high: float, name: str) -> None:
 def decode(encoded: Tensor, bits: int) -> Tensor:
     """Real numbers (float64) that integers represent; integers stay integers where `bits` is 0."""
     return encoded if bits == 0 else encoded.to(torch.float64) / 2.0**bits
-
-
-def _check(values: Tensor, magnitude: Tensor, bits: int, name: str) -> None:
-    too_large = magnitude >= 2.0 ** (LIMIT_BITS - bits)
-    if bool(too_large.any()):
-        expected = f"magnitude below 2^{LIMIT_BITS - bits} at {bits} fractional bits"
-        _refuse(values, too_large, "overflow", name, expected)
 
 
 def _refuse(
@@ -167,19 +160,25 @@ def conv2d(x: Tensor, w: Tensor, **options: Any) -> Tensor:
 
 def conv2d_input(grad: Tensor, w: Tensor, *, size: Pair, **options: Any) -> Tensor:
     """Gradient of a convolution for its input of `size` (H, W): also a transposed convolution."""
-    (sh, sw), (ph, pw), (dh, dw), groups = _geometry(**options)
+    *windows, groups = _geometry(**options)
     n, outputs, oh, ow = grad.shape
-    _, channels, kh, kw = w.shape
+    channels, *kernel = w.shape[1:]
     rows = grad.transpose(0, 1).reshape(groups, outputs // groups, n * oh * ow)
     weights = w.reshape(groups, outputs // groups, -1).transpose(1, 2)
-    columns = torch.matmul(weights, rows).reshape(groups * channels, kh, kw, n, oh, ow)
-    folded = grad.new_zeros((groups * channels, n, size[0] + 2 * ph, size[1] + 2 * pw))
-    for i in range(kh):
-        for j in range(kw):
-            folded[:, :, i * dh : i * dh + sh * oh : sh, j * dw : j * dw + sw * ow : sw] += columns[
-                :, i, j
-            ]
-    return folded[:, :, ph : ph + size[0], pw : pw + size[1]].transpose(0, 1)
+    columns = torch.matmul(weights, rows).reshape(groups * channels, *kernel, n, oh, ow)
+    shape = (n, groups * channels, *size)
+    images = columns.permute(3, 0, 1, 2, 4, 5)
+    return moved_back(images, shape, lambda t: patches(t, kernel, *windows)[..., :oh, :ow])
+
+
+def moved_back(moved: Tensor, shape: Sequence[int], move: Callable[[Tensor], Tensor]) -> Tensor:
+    """The gradient of moving elements: each element's sum over the places where `move` put it."""
+    count = math.prod(shape)
+    # Places are counted from 1: zeros that were put in came from place 0.
+    places = torch.arange(1, count + 1, device=moved.device).reshape(tuple(shape))
+    total = moved.new_zeros(count + 1)
+    total.index_add_(0, move(places).flatten(), moved.flatten())
+    return total[1:].reshape(tuple(shape))
 
 
 def conv2d_weight(x: Tensor, grad: Tensor, *, kernel: Pair, **options: Any) -> Tensor:
@@ -203,6 +202,7 @@ def _columns(windows: Tensor, groups: int) -> Tensor:
 BILINEAR: Mapping[str, Callable[..., Tensor]] = {
     "mul": lambda x, y: x * y,
     "matmul": matmul,
+    "linear": lambda x, y: matmul(x, y.T),
     "conv2d": conv2d,
     "conv2d_input": conv2d_input,
     "conv2d_weight": conv2d_weight,
@@ -221,16 +221,5 @@ def product_shape(
     op: str, left: tuple[int, ...], right: tuple[int, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[int, ...]:
     """The shape of a product, from the shapes of its operands."""
-    settings = dict(options)
-    if op == "mul":
-        return tuple(np.broadcast_shapes(left, right))
-    if op == "matmul":
-        rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else ()
-        return (*np.broadcast_shapes(left[:-2], right[:-2]), *rows, *columns)
-    if op == "conv2d_input":
-        return (left[0], right[1] * settings.get("groups", 1), *settings["size"])
-    if op == "conv2d_weight":
-        return (right[1], left[1] // settings.get("groups", 1), *settings["kernel"])
-    stride, padding, dilation, _ = _geometry(**settings)
-    sizes = zip(left[2:], right[2:], stride, padding, dilation, strict=True)
-    return (left[0], right[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes))
+    operands = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in (left, right))
+    return tuple(bilinear(op, options)(*operands).shape)

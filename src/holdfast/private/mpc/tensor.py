@@ -7,8 +7,10 @@ that a truncation can share a round with a ReLU, and sums of products are trunca
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -27,6 +29,67 @@ if TYPE_CHECKING:
 
 Value = Union["SharedTensor", Tensor, float, int, Any]
 Gradient = Callable[["SharedTensor"], "SharedTensor"]
+
+FACTS = frozenset({"dim", "ndim", "nelement", "numel", "size"})
+"""Public facts of a tensor's shape."""
+OPERATORS = {
+    name: getattr(operator, name)
+    for name in ("add", "sub", "mul", "matmul", "neg", "pow", "eq", "ne", "lt", "le", "gt", "ge")
+} | {
+    "div": operator.truediv,
+    "dot": lambda x, y: (x * y).sum(),
+    "min": lambda x, *dims, **options: _of_negated((-x).max(*dims, **options)),
+    "amin": lambda x, *dims, **options: -(-x).amax(*dims, **options),
+    "argmin": lambda x, *dims, **options: (-x).argmax(*dims, **options),
+}
+"""Operators, by the names of their methods."""
+MOVES = frozenset(
+    [
+        "chunk", "diagonal", "expand", "expand_as", "flatten", "flip", "gather", "index_select",
+        "movedim", "narrow", "permute", "repeat", "reshape", "roll", "select", "split", "squeeze",
+        "swapaxes", "t", "take", "tile", "transpose", "unbind", "unflatten", "unfold", "unsqueeze",
+        "view", "view_as",
+    ]
+)  # fmt: skip
+"""Methods of torch's tensors that only move elements: they are those of shared tensors."""
+FUNCTIONS = frozenset(
+    [
+        "abs", "avg_pool2d", "clamp", "conv1d", "conv2d", "erf", "exp",
+        "gelu", "hardtanh", "leaky_relu", "log", "log_softmax", "max_pool2d", "maximum", "minimum",
+        "reciprocal", "relu6", "rsqrt", "sigmoid", "sign", "silu", "softmax",
+        "sqrt", "tanh",
+    ]
+)  # fmt: skip
+"""Functions of `functions` that are methods too."""
+
+
+def _of_negated(best: Any) -> Any:
+    """Smallest values, with their places, from the largest ones of the negated tensor."""
+    return -best if isinstance(best, SharedTensor) else type(best)((-best[0], best[1]))
+
+
+class SecretConditionError(InputError, RuntimeError):
+    """A branch on a secret; torch has a RuntimeError for values that cannot be branched on."""
+
+
+def _comparison(
+    name: str, thresholds: tuple[int, ...], *, inverted: bool = False
+) -> Callable[[SharedTensor, Value], SharedTensor]:
+    """A comparison by whether the difference reaches the first threshold, and not the second."""
+
+    def compared(x: SharedTensor, y: Value) -> SharedTensor:
+        right = x.lift(y)
+        difference = x - right
+
+        def protocol() -> Rounds[Tensor]:
+            bits = yield from comparison.at_least(x.party, difference.share, thresholds)
+            one = np.bitwise_xor.reduce(bits, axis=-1)
+            return (yield from comparison.to_arithmetic(x.party, one))
+
+        out = x.combined(right, x.run(name, protocol()), 0, Bound(0.0, 1.0))
+        return 1 - out if inverted else out
+
+    return compared
 
 
 class SharedTensor:
@@ -71,6 +134,8 @@ class SharedTensor:
         self.fixed: dict[str, arithmetic.Fixed] | None = None
         self.row_sum: float | None = None
         """Bound of the sum of magnitudes that one output of a product takes of it; None: unknown."""
+        self.expected = party.expected
+        """Largest magnitude, checked in secret before a product where its bound does not say it."""
         stored = self.bound.finite()
         if not stored.fits(scale):
             raise self.refused(stored, scale)
@@ -84,24 +149,11 @@ class SharedTensor:
         """Its shape, which is public."""
         return self.share.shape
 
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return self.share.ndim
-
-    def size(self, dim: int | None = None) -> Any:
-        """Its shape, or the size of one dimension."""
-        return self.share.size() if dim is None else self.share.size(dim)
-
-    def numel(self) -> int:
-        """Number of elements."""
-        return self.share.numel()
-
     def __len__(self) -> int:
         return len(self.share)
 
     def __bool__(self) -> bool:
-        raise InputError(
+        raise SecretConditionError(
             "a secret cannot decide what runs next",
             code="secret-condition",
             found=repr(self),
@@ -127,9 +179,7 @@ class SharedTensor:
             scale, name = self.scale, self.name
             keep = self.keep if keep is None else keep
         bound = self.bound if bound is None else bound
-        return SharedTensor(
-            self.party, share, scale, self.allowed, bound=bound, keep=keep, name=name
-        )
+        return self.party.tensor(share, scale, self.allowed, bound=bound, keep=keep, name=name)
 
     def combined(
         self,
@@ -210,7 +260,7 @@ class SharedTensor:
         bits = min(self.scale, self.keep)
         return bits if limit is None else min(bits, limit)
 
-    def narrow(self, limit: int | None = None) -> Rounds[Tensor]:
+    def narrowing(self, limit: int | None = None) -> Rounds[Tensor]:
         """The share with the fractional bits that it keeps, and at most `limit`."""
         return (
             yield from arithmetic.truncate(self.party, self.share, self.scale - self.target(limit))
@@ -227,13 +277,13 @@ class SharedTensor:
             return self
         if bits < min(self.scale, self.keep, bounds.LEAST_BITS):
             raise self.refused(self.bound, self.target())
-        share = self.run("truncate", self.narrow(limit))
-        bound = self.bound.widened(2.0**-bits)
-        if bits < self.target():
-            return self.like(share, bits, bound)
-        # Whoever holds this tensor gains from it.
-        self.share, self.scale, self.bound = share, bits, bound
-        return self
+        if bits == self.target():
+            with self.scope("truncate"):
+                narrow_together([self])
+            return self
+        share = self.run("truncate", self.narrowing(limit))
+        out = self.like(share, bits, self.bound.widened(2.0**-bits))
+        return out.recorded((self, lambda g: g))
 
     def with_room(self, bound: Bound) -> SharedTensor:
         """The same values, narrowed as far as values of that bound need it."""
@@ -250,7 +300,7 @@ class SharedTensor:
 
     def argument(self) -> SharedTensor:
         """As the argument of a function: fixed-point, with at most 26 fractional bits, and room for 2 x."""
-        x = self.fractional()
+        x = self.checked().fractional()
         return x.narrowed(min(bounds.MOST_BITS, x.bound.finite().times(2.0).room))
 
     def finite(self) -> SharedTensor:
@@ -270,6 +320,17 @@ class SharedTensor:
         """
         return within_together([self], bound)[0]
 
+    def adopt(self, other: SharedTensor) -> None:
+        """Take the values of another tensor: whoever holds this one has them."""
+        self.share, self.scale, self.bound = other.share, other.scale, other.bound
+
+    def checked(self) -> SharedTensor:
+        """This tensor; where it could be larger than is expected of it, that is checked in secret."""
+        expected, magnitude = self.expected, self.bound.magnitude
+        if expected is not None and max(expected, bounds.DEFAULT) < magnitude < math.inf:
+            self.adopt(self.within(expected))
+        return self
+
     # --- Linear operations: no communication, unless their sum needs room --------------------------
 
     def __add__(self, other: Value) -> SharedTensor:
@@ -278,9 +339,7 @@ class SharedTensor:
         if right.bound.floor is not None:
             bound = Bound(-math.inf, bound.high, self.bound.finite().low + right.bound.floor)
         stored = bound.finite()
-        x, y = self, right
-        if not stored.fits(max(x.scale, y.scale)):
-            x, y = x.with_room(stored), y.with_room(stored)
+        x, y = self.with_room(stored), right.with_room(stored)
         scale = max(x.scale, y.scale)
         share = (x.share << (scale - x.scale)) + (y.share << (scale - y.scale))
         out = self.combined(right, share, scale, bound)
@@ -304,12 +363,8 @@ class SharedTensor:
         x = self.with_room(bound)
         out = x.like(x.share.sum(dim=dims, keepdim=keepdim) if dims else x.share, bound=bound)
 
-        def spread(g: SharedTensor) -> SharedTensor:
-            for axis in () if keepdim else sorted(dims):
-                g = g.unsqueeze(axis)
-            return g.expand(*self.shape)
-
-        return out.recorded((self, spread))
+        kept = _kept(self.shape, dims)
+        return out.recorded((self, lambda g: g.reshape(kept).expand(self.shape)))
 
     def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> SharedTensor:
         """Mean over dimensions."""
@@ -317,69 +372,81 @@ class SharedTensor:
         count = math.prod(self.shape[axis] for axis in dims)
         return self.sum(dim, keepdim) * (1.0 / count)
 
-    def _view(self, change: Callable[[Tensor], Tensor], back: Gradient) -> SharedTensor:
-        return self.like(change(self.share)).recorded((self, back))
+    # --- Elements moved: no communication ----------------------------------------------------------
 
-    def reshape(self, *shape: Any) -> SharedTensor:
-        """The same elements in another shape."""
-        size = _several(shape)
-        return self._view(lambda t: t.reshape(size), lambda g: g.reshape(*self.shape))
+    def moved(
+        self, move: Callable[..., Any], *args: Any, fills: bool = False, **kwargs: Any
+    ) -> Any:
+        """What a function of torch makes that moves elements, repeats them, or leaves them out.
 
-    view = reshape
+        Args:
+            move: the function.
+            args: what follows the tensor.
+            fills: whether it also puts in zeros.
+            kwargs: what follows by name.
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> SharedTensor:
-        """Dimensions `start_dim` to `end_dim` as one."""
-        return self._view(lambda t: t.flatten(start_dim, end_dim), lambda g: g.reshape(*self.shape))
+        Returns:
+            A tensor, or several where the function gives several.
+        """
+        for arg in args:
+            for part in arg if isinstance(arg, (list, tuple)) else [arg]:
+                if isinstance(part, Tensor):
+                    self.party.agree(part.numpy().tobytes())
+        share = move(self.share, *args, **kwargs)
+        if not isinstance(share, Tensor):
+            return tuple(
+                self.moved(lambda t, n=n: move(t, *args, **kwargs)[n]) for n in range(len(share))
+            )
 
-    def permute(self, *dims: Any) -> SharedTensor:
-        """Dimensions in another order."""
-        order = _several(dims)
-        back = np.argsort([axis % self.ndim for axis in order]).tolist()
-        return self._view(lambda t: t.permute(order), lambda g: g.permute(*back))
+        bound = self.bound.union(Bound(0.0, 0.0)) if fills else self.bound
+        back = _gathered(self.shape, lambda t, _: move(t, *args, **kwargs))
+        return self.like(share, bound=bound).recorded((self, back))
 
-    def transpose(self, first: int, second: int) -> SharedTensor:
-        """Two dimensions exchanged."""
-        return self._view(
-            lambda t: t.transpose(first, second), lambda g: g.transpose(first, second)
-        )
+    def __getattr__(self, name: str) -> Any:
+        """What torch's tensors have too: a name that ends in an underscore changes the tensor itself."""
+        if name in FACTS:
+            return getattr(self.share, name)
+        if name in OPERATORS:
+            return partial(OPERATORS[name], self)
+        if name in MOVES:  # a view of the values need not be one of their shares
+            return partial(self.moved, getattr(Tensor, name.replace("view", "reshape")))
+        if name in FUNCTIONS:
+            from holdfast.private.mpc import functions
+
+            return partial(getattr(functions, name), self)
+        if name.endswith("_") and not name.startswith("_"):
+            return partial(self._replaced, getattr(self, name[:-1]))
+        raise AttributeError(f"a shared tensor has no {name!r}")
+
+    def _replaced(self, method: Callable[..., SharedTensor], *args: Any, **kwargs: Any) -> Any:
+        """This tensor, with what a method gives as its values."""
+        result = method(*args, **kwargs)
+        if self.requires_grad or result.requires_grad:
+            raise InputError(
+                "a tensor cannot be changed while gradients depend on its values",
+                code="unsupported",
+                found=repr(self),
+                remedy="use the method without an underscore, or detach() first",
+            )
+        vars(self).clear()
+        vars(self).update(vars(result))
+        return self
+
+    def __getitem__(self, index: Any) -> SharedTensor:
+        parts = index if isinstance(index, tuple) else (index,)
+        return self.moved(lambda t, *parts: t[parts], *parts)  # type: ignore[no-any-return]
 
     @property
     def T(self) -> SharedTensor:
-        """The transpose of a matrix."""
-        return self.transpose(-2, -1)
-
-    def unsqueeze(self, dim: int) -> SharedTensor:
-        """A new dimension of size 1."""
-        return self._view(lambda t: t.unsqueeze(dim), lambda g: g.reshape(*self.shape))
-
-    def squeeze(self, dim: int) -> SharedTensor:
-        """Without a dimension of size 1."""
-        return self._view(lambda t: t.squeeze(dim), lambda g: g.reshape(*self.shape))
-
-    def expand(self, *shape: Any) -> SharedTensor:
-        """Repeated along dimensions of size 1."""
-        size = _several(shape)
-        return self._view(lambda t: t.expand(size), _summed_to(self.shape))
-
-    def __getitem__(self, index: Any) -> SharedTensor:
-        def scatter(g: SharedTensor) -> SharedTensor:
-            share = torch.zeros(self.shape, dtype=torch.int64)
-            share.index_put_(_indices(self.shape, index), g.share, accumulate=True)
-            return g.like(share, bound=g.bound.union(Bound(0.0, 0.0)))
-
-        return self._view(lambda t: t[index], scatter)
+        """The transpose of a matrix, of each of a batch."""
+        return self.moved(lambda t: t.transpose(-2, -1))  # type: ignore[no-any-return]
 
     def pad(self, widths: Sequence[int], value: float = 0.0) -> SharedTensor:
         """Padded with a public value, widths as for `torch.nn.functional.pad`."""
-        self.party.agree(list(widths), value)
-        encoded = int(ring.encode(value, self.scale)) if value and self.party.lead else 0
-
-        def cut(g: SharedTensor) -> SharedTensor:
-            return g.like(torch.nn.functional.pad(g.share, [-w for w in widths]))
-
-        share = torch.nn.functional.pad(self.share, list(widths), value=encoded)
-        bound = self.bound.union(Bound(value, value))
-        return self.like(share, bound=bound).recorded((self, cut))
+        pad = torch.nn.functional.pad
+        if not value:
+            return self.moved(pad, list(widths), fills=True)  # type: ignore[no-any-return]
+        return (self - value).moved(pad, list(widths), fills=True) + value  # type: ignore[no-any-return]
 
     # --- Products --------------------------------------------------------------------------------
 
@@ -403,20 +470,15 @@ class SharedTensor:
         Raises:
             RangeError: if the product can leave the ring, however it is computed.
         """
-        if isinstance(other, SharedTensor):
-            right = self.lift(other)
-            declared = None if bound is None else Bound.of(bound)
-            out = shared_product(self, right, op, options, name or op, declared)
-            needed = self.requires_grad or right.requires_grad
-        else:
+        self.checked()
+        if not isinstance(other, SharedTensor):
             out = public_product(self, other, op, options, name=name or op)
-            right, needed = other, self.requires_grad
-        if not needed:
-            return out
+            return out.recorded((self, gradients(op, self, other, options)[0]))
+        right = self.lift(other).checked()
+        declared = None if bound is None else Bound.of(bound)
+        out = shared_product(self, right, op, options, name or op, declared)
         to_left, to_right = gradients(op, self, right, options)
-        if isinstance(other, SharedTensor):
-            return out.recorded((self, to_left), (other, to_right))
-        return out.recorded((self, to_left))
+        return out.recorded((self, to_left), (right, to_right))
 
     def __mul__(self, other: Value) -> SharedTensor:
         return self.product(other, "mul")
@@ -424,9 +486,10 @@ class SharedTensor:
     __rmul__ = __mul__
 
     def __matmul__(self, other: Value) -> SharedTensor:
+        if self.ndim > 1 and getattr(other, "ndim", 2) == 1:
+            column = other if isinstance(other, SharedTensor) else torch.as_tensor(other)
+            return (self @ column.unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
         return self.product(other, "matmul")
-
-    matmul = __matmul__
 
     def __rmatmul__(self, other: Value) -> SharedTensor:
         out = public_product(self, other, "matmul", left=True)
@@ -434,13 +497,14 @@ class SharedTensor:
 
     def square(self) -> SharedTensor:
         """x^2: one round, half the bytes of a product."""
+        self.checked()
         bound = self.bound.product(self.bound).clipped(0.0, self.bound.magnitude**2)
         bits = self.target()
         if not bound.fits(2 * bits):
             return self.product(self, "mul", name="square", bound=bound)
 
         def protocol() -> Rounds[Tensor]:
-            x = yield from self.narrow()
+            x = yield from self.narrowing()
             return (yield from arithmetic.square(self.party, x))
 
         out = self.like(self.run("square", protocol()), 2 * bits, bound)
@@ -451,8 +515,8 @@ class SharedTensor:
             raise ring.invalid("power", power, "1, 2, 3, ...", "unsupported")
         if power == 1:
             return self
-        half = (self ** (power // 2)).square() if power > 3 else self.square()
-        return half * self if power % 2 else half
+        even = (self ** (power // 2)).square()
+        return even * self if power % 2 else even
 
     def __truediv__(self, other: Value) -> SharedTensor:
         if isinstance(other, SharedTensor):
@@ -468,35 +532,12 @@ class SharedTensor:
 
     # --- Comparisons: bits as integers 0 and 1 ---------------------------------------------------
 
-    def _compared(self, other: Value, name: str, thresholds: tuple[int, ...]) -> SharedTensor:
-        right = self.lift(other)
-        difference = self - right
-
-        def protocol() -> Rounds[Tensor]:
-            bits = yield from comparison.at_least(self.party, difference.share, thresholds)
-            one = bits[..., 0] if len(thresholds) == 1 else bits[..., 0] ^ bits[..., 1]
-            return (yield from comparison.to_arithmetic(self.party, one))
-
-        return self.combined(right, self.run(name, protocol()), 0, Bound(0.0, 1.0))
-
-    def __ge__(self, other: Value) -> SharedTensor:
-        return self._compared(other, "ge", (0,))
-
-    def __gt__(self, other: Value) -> SharedTensor:
-        return self._compared(other, "gt", (1,))
-
-    def __lt__(self, other: Value) -> SharedTensor:
-        return 1 - self._compared(other, "lt", (0,))
-
-    def __le__(self, other: Value) -> SharedTensor:
-        return 1 - self._compared(other, "le", (1,))
-
-    def __eq__(self, other: object) -> SharedTensor:  # type: ignore[override]
-        return self._compared(other, "eq", (0, 1))
-
-    def __ne__(self, other: object) -> SharedTensor:  # type: ignore[override]
-        return 1 - self._compared(other, "ne", (0, 1))
-
+    __ge__ = _comparison("ge", (0,))
+    __gt__ = _comparison("gt", (1,))
+    __lt__ = _comparison("lt", (0,), inverted=True)
+    __le__ = _comparison("le", (1,), inverted=True)
+    __eq__ = _comparison("eq", (0, 1))  # type: ignore[assignment]
+    __ne__ = _comparison("ne", (0, 1), inverted=True)  # type: ignore[assignment]
     __hash__ = object.__hash__
 
     # --- Functions -------------------------------------------------------------------------------
@@ -509,30 +550,46 @@ class SharedTensor:
         out = self.like(share, bits, bound, keep=bits)
         return out.recorded((self, lambda g: chosen_by(signs, g)))
 
-    def max(self, dim: int = -1, keepdim: bool = False) -> SharedTensor:
-        """Largest value along a dimension."""
-        x = self._comparable()
-        best = self._largest("max", x.share.movedim(dim, -1)[..., None])
-        out = x.like(best[..., 0]).recorded((self, no_gradient("max")))
-        return out.unsqueeze(dim) if keepdim else out
+    def max(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The largest value of all; along a dimension, the largest values and their places."""
+        if dim is None:
+            return self.amax()
+        best = self._largest("max", dim, keepdim, places=True)
+        return torch.return_types.max(best)
 
-    def argmax(self, dim: int = -1, keepdim: bool = False) -> SharedTensor:
+    def amax(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> SharedTensor:
+        """Largest value along dimensions, of all by default."""
+        return self._largest("max", dim, keepdim, places=self.requires_grad)[0]
+
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> SharedTensor:
         """Place of the largest value along a dimension, the first of equal ones; an integer."""
-        keys = self._comparable().share.movedim(dim, -1)
-        places = torch.arange(keys.shape[-1]) * int(self.party.lead)
-        values = torch.stack([keys, places.expand(keys.shape)], dim=-1)
-        bound = Bound(0.0, max(0, keys.shape[-1] - 1))
-        out = self.like(self._largest("argmax", values)[..., 1], 0, bound)
-        return out.unsqueeze(dim) if keepdim else out
+        return self._largest("argmax", dim, keepdim, places=True)[1]
 
-    def _comparable(self) -> SharedTensor:
-        """The same numbers, with room for the difference of any two."""
+    def _largest(
+        self, op: str, dim: int | Sequence[int] | None, keepdim: bool, *, places: bool
+    ) -> tuple[SharedTensor, SharedTensor]:
+        """The largest values along dimensions; and their places, if those are asked for."""
         x = self.finite()
-        return x.with_room(Bound(0.0, x.bound.high - x.bound.low))
+        x = x.with_room(Bound(0.0, x.bound.high - x.bound.low))
+        dims = _dims(dim, x.ndim)
+        others = [axis for axis in range(x.ndim) if axis not in dims]
+        rows = x.permute([*others, *dims]).flatten(len(others))
+        n = rows.shape[-1]
+        columns = [rows.share]
+        if places:
+            columns.append((torch.arange(n) * int(x.party.lead)).expand(rows.shape))
+        best = x.run(op, comparison.maximum(x.party, torch.stack(columns, dim=-1)))
+        place = x.like(best[..., -1], 0, Bound(0.0, max(0, n - 1)))
 
-    def _largest(self, op: str, values: Tensor) -> Tensor:
-        best: Tensor = self.run(op, comparison.maximum(self.party, values))
-        return best
+        def to_winner(g: SharedTensor) -> SharedTensor:
+            from holdfast.private.mpc.functions import one_hot
+
+            return g.unsqueeze(-1) * one_hot(place, n)  # type: ignore[no-any-return]
+
+        values = rows.like(best[..., 0]).recorded((rows, to_winner))
+        if not keepdim:
+            return values, place
+        return values.reshape(_kept(x.shape, dims)), place.reshape(_kept(x.shape, dims))
 
     # --- Opening ---------------------------------------------------------------------------------
 
@@ -582,31 +639,38 @@ class SharedTensor:
         backward(self, gradient)
 
 
+def narrow_together(tensors: Sequence[SharedTensor]) -> None:
+    """Several tensors with the fractional bits that they keep, in one round: whoever holds them gains."""
+    wide = [tensor for tensor in tensors if tensor.target() < tensor.scale]
+    protocols = [tensor.narrowing() for tensor in wide]
+    shares = tensors[0].party.run(parallel(*protocols)) if wide else []
+    for tensor, share in zip(wide, shares, strict=True):
+        tensor.share, tensor.scale = share, tensor.target()
+        tensor.bound = tensor.bound.widened(2.0**-tensor.scale)
+
+
 def within_together(
     tensors: Sequence[SharedTensor], bound: float | Sequence[float]
 ) -> list[SharedTensor]:
-    """`SharedTensor.within` of several tensors, in the rounds of one."""
+    """`SharedTensor.within` of several tensors, in the rounds of one; their bounds may say it already."""
     declared = Bound.of(bound)
     party = tensors[0].party
     party.agree("within", declared)
     ends = Bound.around(torch.tensor([declared.low, declared.high], dtype=torch.float64))
-    stored = [each.finite().narrowed() for each in tensors]
-    stored = [each.with_room(each.bound + -ends) for each in stored]
+    out = list(tensors)
+    far = [n for n, each in enumerate(tensors) if each.bound.union(declared) != declared]
     with party.channel.scope("within"):
         checks = []
-        for each in stored:
-            limits = (
-                math.floor(declared.low * 2.0**each.scale),
-                math.ceil(declared.high * 2.0**each.scale) + 1,
-            )
-            checks.append(comparison.at_least(party, each.share, limits))
-        for bits in party.run(parallel(*checks)):
-            inside = bits[..., 0] ^ bits[..., 1]
-            party.require(inside, f"{declared.low:g} to {declared.high:g}")
-    out = []
-    for tensor, each in zip(tensors, stored, strict=True):
-        kept = each.bound.clipped(declared.low, declared.high).widened(2.0**-each.scale)
-        out.append(each.like(each.share, bound=kept).recorded((tensor, lambda g: g)))
+        for n in far:
+            x = tensors[n].finite().narrowed()
+            x = x.with_room(x.bound + -ends)
+            first, last = (end * 2.0**x.scale for end in (declared.low, declared.high))
+            limits = math.floor(first), math.ceil(last) + 1
+            checks.append(comparison.at_least(party, x.share, limits))
+            kept = x.bound.clipped(declared.low, declared.high).widened(2.0**-x.scale)
+            out[n] = x.like(x.share, bound=kept).recorded((tensors[n], lambda g: g))
+        for bits in party.run(parallel(*checks)) if checks else []:
+            party.require(bits[..., 0] ^ bits[..., 1], f"{declared.low:g} to {declared.high:g}")
     return out
 
 
@@ -632,33 +696,36 @@ def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
 # --- Shapes and gradients ------------------------------------------------------------------------
 
 
-def _several(sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """Sizes or dimensions, passed one by one or as one sequence."""
-    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-
-
 def _dims(dim: int | Sequence[int] | None, ndim: int) -> list[int]:
-    dims = range(ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    dims = [dim] if isinstance(dim, int) else dim or range(ndim)
     return [axis % ndim for axis in dims]
 
 
-def _summed_to(shape: torch.Size) -> Gradient:
-    """The gradient of broadcasting: summed over the dimensions that were repeated."""
+def _kept(shape: torch.Size, dims: Sequence[int]) -> list[int]:
+    """A shape whose dimensions `dims` are reduced to 1."""
+    return [1 if axis in dims else size for axis, size in enumerate(shape)]
+
+
+def _gathered(shape: torch.Size, move: Callable[[Tensor, torch.Size], Tensor]) -> Gradient:
+    """The gradient of moving the elements of a tensor: each one's sum over the places it went to."""
 
     def back(g: SharedTensor) -> SharedTensor:
-        extra = g.ndim - len(shape)
-        if extra:
-            g = g.sum(tuple(range(extra)))
-        repeated = [axis for axis, size in enumerate(shape) if size == 1 and g.shape[axis] != 1]
-        return g.sum(repeated, keepdim=True) if repeated else g
+        def gathered(values: Tensor) -> Tensor:
+            return ring.moved_back(values, shape, lambda t: move(t, g.shape))
+
+        copies = gathered(torch.ones_like(g.share))
+        most = float(copies.max()) if copies.numel() else 1.0
+        bound = g.bound.union(Bound(0.0, 0.0)).times(most)
+        g = g.with_room(bound)
+        return g.like(gathered(g.share), bound=bound)
 
     return back
 
 
-def _indices(shape: torch.Size, index: Any) -> tuple[Tensor, ...]:
-    """The coordinates that an index expression selects."""
-    places = torch.arange(math.prod(shape)).reshape(shape)[index]
-    return tuple(torch.unravel_index(places, shape))
+def _summed_to(shape: torch.Size) -> Gradient:
+    """The gradient of broadcasting."""
+    back = _gathered(shape, lambda t, size: t.expand(size))
+    return lambda g: g if g.shape == shape else back(g)
 
 
 def chosen_by(bits: comparison.Bits, g: SharedTensor) -> SharedTensor:
@@ -666,20 +733,6 @@ def chosen_by(bits: comparison.Bits, g: SharedTensor) -> SharedTensor:
     g = g.narrowed()
     bound = g.bound.union(Bound(0.0, 0.0))
     return g.like(g.run("backward", comparison.select(g.party, bits, g.share)), bound=bound)
-
-
-def no_gradient(op: str) -> Gradient:
-    """For operations that cannot be trained through: an error in `backward`, not a gradient of zero."""
-
-    def refuse(g: SharedTensor) -> SharedTensor:
-        raise InputError(
-            f"{op} has no gradient",
-            code="unsupported",
-            found=op,
-            remedy="train through other operations, or call detach() before it",
-        )
-
-    return refuse
 
 
 def gradients(
@@ -697,13 +750,16 @@ def gradients(
             lambda g: _summed_to(x.shape)(g @ _turned(y)),
             lambda g: _summed_to(y.shape)(x.T @ g),
         )
-    if op == "conv2d":
-        size, kernel = tuple(x.shape[2:]), tuple(y.shape[2:])
-        return (
-            lambda g: g.product(y, "conv2d_input", (*options, ("size", size))),
-            lambda g: x.product(g, "conv2d_weight", (*options, ("kernel", kernel))),
-        )
-    return no_gradient(op), no_gradient(op)
+    if op == "linear":
+
+        def rows(values: SharedTensor) -> SharedTensor:
+            return values.reshape(-1, values.shape[-1])  # type: ignore[no-any-return]
+
+        return lambda g: g.product(y, "matmul"), lambda g: rows(g).T @ rows(x)
+    return (
+        lambda g: g.product(y, "conv2d_input", (*options, ("size", tuple(x.shape[2:])))),
+        lambda g: x.product(g, "conv2d_weight", (*options, ("kernel", tuple(y.shape[2:])))),
+    )
 
 
 def _turned(y: Any) -> Any:

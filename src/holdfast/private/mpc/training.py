@@ -2,7 +2,7 @@
 
     parameters = [party.secret(w, owner=0, name="w") ...]
     optimizer = SGD(parameters, lr=0.1, momentum=0.9)
-    loss_gradient = cross_entropy(logits, labels)     # fills .grad, opens nothing
+    cross_entropy(logits, labels).backward()          # fills .grad, opens nothing
     optimizer.step()
 
 Every operation on a tensor with ``requires_grad`` remembers how gradients pass through it; `backward` walks
@@ -27,10 +27,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.private.mpc.bounds import Bound
-from holdfast.private.mpc.functions import log_softmax, one_hot, softmax
+from holdfast.private.mpc.functions import log_softmax, one_hot
 from holdfast.private.mpc.ring import invalid
-from holdfast.private.mpc.tensor import SharedTensor, within_together
-from holdfast.private.mpc.transport import PeerError
+from holdfast.private.mpc.tensor import SharedTensor, narrow_together, within_together
 
 if TYPE_CHECKING:
     from holdfast.private.mpc.party import Party
@@ -76,41 +75,19 @@ def _order(result: SharedTensor) -> list[SharedTensor]:
 
 
 def cross_entropy(logits: SharedTensor, labels: SharedTensor) -> SharedTensor:
-    """Mean cross entropy of class scores; its gradient is (softmax - one-hot) / n.
+    """Mean cross entropy of class scores.
 
     Args:
         logits: ``[n, classes]``.
         labels: secret integers ``[n]``, or one-hot vectors ``[n, classes]``.
 
     Returns:
-        The loss, still secret; only the gradient is computed unless it is revealed or used (`value`).
+        The loss, still secret.
     """
     n, classes = logits.shape
     targets = labels if labels.ndim == 2 else one_hot(labels, classes)
-    detached = logits.detach()
     with logits.scope("cross_entropy"):
-        # The factor is applied last, so that small gradients keep their bits.
-        gradient = (softmax(detached) - targets) * (1.0 / n)
-        loss = Loss(detached, targets)
-    loss.recorded((logits, lambda g: gradient))
-    return loss
-
-
-class Loss(SharedTensor):
-    """A cross entropy whose value is computed when it is revealed."""
-
-    def __init__(self, logits: SharedTensor, targets: SharedTensor) -> None:
-        super().__init__(
-            logits.party, torch.zeros((), dtype=torch.int64), logits.party.fraction_bits
-        )
-        self.allowed = logits.combined(targets, logits.share).allowed
-        self._logits, self._targets = logits, targets
-
-    def value(self) -> SharedTensor:
-        """The mean of -log softmax at the targets."""
-        with self.scope("cross_entropy"):
-            selected = log_softmax(self._logits) * self._targets
-            return -selected.sum() * (1.0 / self._logits.shape[0])
+        return -(log_softmax(logits) * targets).sum() * (1.0 / n)
 
 
 class SGD:
@@ -134,18 +111,13 @@ class SGD:
     ) -> None:
         self.parameters = list(parameters)
         self.bound = bound
-        for parameter, new in zip(self.parameters, self._checked(self.parameters), strict=True):
-            parameter.share, parameter.scale, parameter.bound = new.share, new.scale, new.bound
-        for parameter in self.parameters:
+        for parameter, new in zip(
+            self.parameters, within_together(self.parameters, bound), strict=True
+        ):
+            parameter.adopt(new)
             parameter.requires_grad = True
         self.lr, self.momentum = lr, momentum
         self.velocities: list[SharedTensor | None] = [None] * len(self.parameters)
-
-    def _checked(self, tensors: list[SharedTensor]) -> list[SharedTensor]:
-        """The tensors, those that may be larger than `bound` declared not to be."""
-        far = [tensor for tensor in tensors if tensor.bound.magnitude > self.bound]
-        checked = iter(within_together(far, self.bound) if far else [])
-        return [next(checked) if t.bound.magnitude > self.bound else t for t in tensors]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -167,26 +139,13 @@ class SGD:
             return
         with moves[0][0].scope("sgd"):
             narrow_together([tensor for _, move, velocity in moves for tensor in (move, velocity)])
-            news = self._checked([parameter.detach() - move for parameter, move, _ in moves])
+            news = within_together([each.detach() - move for each, move, _ in moves], self.bound)
         for (parameter, *_), new in zip(moves, news, strict=True):
             # The same tensor object: the optimizer and the model both hold it.
-            parameter.share, parameter.scale, parameter.allowed = new.share, new.scale, new.allowed
-            parameter.bound = new.bound
+            parameter.adopt(new)
+            parameter.allowed = new.allowed
             # What was known of the old values is not known of these.
             parameter.fixed = parameter.row_sum = None
-
-
-def narrow_together(tensors: list[SharedTensor]) -> None:
-    """Truncate several tensors to the party's fractional bits in one round."""
-    from holdfast.private.mpc.rounds import parallel
-
-    party = tensors[0].party
-    shares = party.run(parallel(*(tensor.narrow() for tensor in tensors)))
-    for tensor, share in zip(tensors, shares, strict=True):
-        bits = tensor.target()
-        if bits < tensor.scale:
-            tensor.share, tensor.scale = share, bits
-            tensor.bound = tensor.bound.widened(2.0**-bits)
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------
@@ -205,7 +164,10 @@ def save_checkpoint(path: str | Path, tensors: Mapping[str, SharedTensor], key: 
     party.checkpoints += 1
     identity = hashlib.sha256(party.session_id + party.checkpoints.to_bytes(8, "little"))
     facts = {
-        name: (_public_facts(tensor), None if tensor.allowed is None else sorted(tensor.allowed))
+        name: (
+            [tensor.scale, tensor.keep, tensor.bound.finite().low, tensor.bound.high],
+            None if tensor.allowed is None else sorted(tensor.allowed),
+        )
         for name, tensor in tensors.items()
     }
     header = {
@@ -217,10 +179,6 @@ def save_checkpoint(path: str | Path, tensors: Mapping[str, SharedTensor], key: 
     nonce = os.urandom(_NONCE_BYTES)
     sealed = _cipher(key).encrypt(nonce, safetensors.torch.save(shares, header), _MAGIC)
     write_whole(path, _MAGIC, nonce, sealed)
-
-
-def _public_facts(tensor: SharedTensor) -> list[float]:
-    return [tensor.scale, tensor.keep, tensor.bound.finite().low, tensor.bound.high]
 
 
 def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, SharedTensor]:
@@ -248,25 +206,14 @@ def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, Sha
     if int(header["rank"]) != party.rank:
         raise invalid("checkpoint", f"party {header['rank']}", f"party {party.rank}", "conflict")
     identity = bytes.fromhex(header["identity"])
-    with party.channel.scope("checkpoint"):
-        for peer, other in enumerate(party.channel.exchange(identity)):
-            if bytes(other) != identity:
-                raise PeerError(
-                    "loads a checkpoint of another step or session",
-                    code="handshake",
-                    peer=peer,
-                    op="checkpoint",
-                    round=party.channel.round,
-                )
+    party.same(identity, "checkpoint", "loads a checkpoint of another step or session")
     tensors = {}
     for name, share in sorted(safetensors.torch.load(plain).items()):
         (scale, keep, low, high), ranks = json.loads(header["tensors"])[name]
         allowed = None if ranks is None else frozenset(ranks)
         bound = Bound(low, high)
         party.agree(name, scale, keep, bound)
-        tensors[name] = SharedTensor(
-            party, share, scale, allowed, bound=bound, keep=keep, name=name
-        )
+        tensors[name] = party.tensor(share, scale, allowed, bound=bound, keep=keep, name=name)
     return tensors
 
 
