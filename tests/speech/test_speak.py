@@ -110,6 +110,14 @@ def test_ssml() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rate", "factor"), [("+50%", 1.5), ("-10%", 0.9), ("50%", 0.5), ("0.5", 0.5), ("120%", 1.2)]
+)
+def test_a_rate_with_a_sign_is_a_change(rate: str, factor: float) -> None:
+    [span] = spans(f'\ufeff<!DOCTYPE speak><speak><prosody rate="{rate}">a</prosody></speak>')
+    assert span.manner.rate == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
     ("inside", "expected"),
     [
         ("<p>a</s>", ("invalid-syntax", "line 1, column 14")),
@@ -118,6 +126,7 @@ def test_ssml() -> None:
         ("<speak>a</speak>", ("unknown-element", "/speak/speak")),
         ('<prosody speed="2">a</prosody>', ("unknown-key", "/speak/prosody.speed")),
         ('<prosody rate="0">a</prosody>', ("invalid-value", "/speak/prosody.rate")),
+        ('<prosody rate="+0.5">a</prosody>', ("invalid-value", "/speak/prosody.rate")),
         ('<prosody pitch="nan">a</prosody>', ("invalid-value", "/speak/prosody.pitch")),
         (
             '<prosody rate="0.2"><prosody rate="slow">a</prosody></prosody>',
@@ -287,6 +296,7 @@ def test_an_interrupted_run_leaves_a_file_that_plays(
         ([], ("empty-input", None)),
         ([PHONES[0], PHONES[2]], ("conflict", "phones[1]")),
         ([TimedPhone("SIL", 1.0, 0.5)], ("conflict", "phones[0]")),
+        ([TimedPhone("SIL", 0.5, 1.0)], ("conflict", "phones[0]")),  # what sounds before it?
         ([TimedPhone("SIL", 0.0, 61.0)], ("conflict", "phones[0]")),
         ([PHONES[0], TimedPhone("ZH", 0.01, 0.5)], ("unknown-phone", "phones[1]")),
     ],

@@ -31,6 +31,7 @@ _SCALES, _SYMBOLS = _ENGLISH["scales"], _ENGLISH["symbols"]
 _ABBREVIATIONS, _FRACTIONS = _ENGLISH["abbreviations"], _ENGLISH["fractions"]
 _ADDRESS = _SYMBOLS | _ENGLISH["address"]
 _SAME = {each: text for text, several in _ENGLISH["characters"].items() for each in several}
+_SHORT, _UNITS = _ENGLISH["scales_in_short"], _ENGLISH["units"]
 _MOST_DIGITS = 15
 
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+"
@@ -40,14 +41,17 @@ _PATTERN = re.compile(
   | (?P<saint> \bSt\.(?=\s+(?-i:[A-Z])) )
   | (?P<digits> (?:\(\d{{3}}\)\s?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}\b | \d(?:-\d+){{3,}} )
   | (?P<abbreviation> \b(?!No\.(?!\s*\d))(?:{_any(_ABBREVIATIONS)})\. )
-  | (?P<money> (?:(?<!\w)-)?[$£€]-?(?:{_NUMBER})(?:\s+(?:{_any(_SCALES)})\b)? )
-  | (?P<fraction> \b(?:{_any(_FRACTIONS)})\b )
-  | (?P<time> \b(?:[01]?\d|2[0-3]):[0-5]\d\b | \b(?:[01]?\d|2[0-3]):[0-5]\d(?=\s?[ap]m\b) )
+  | (?P<date> \b\d{{4}}-\d\d?-\d\d?(?=T\d|\b) | \b\d\d?\.\d\d?\.\d{{4}}\b | \b\d\d?/\d\d?/\d{{4}}\b )
+  | (?P<money> (?:(?<!\w)-)?[$£€]-?(?:{_NUMBER})(?:\s+(?:{_any(_SCALES)})\b|(?:{_any(_SHORT)})\b)? )
+  | (?P<mixed> \b\d+\s+(?:{_any(_FRACTIONS)})(?![\d/]) )
+  | (?P<fraction> \b(?:{_any(_FRACTIONS)})(?![\d/]) )
+  | (?P<time> \b(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?=\s?[ap]m\b|\b(?!:)) )
   | (?P<half> (?<=\d)\s?[ap]m\b )
+  | (?P<unit> (?<=\d)\s?(?:{_any(_UNITS)})(?![\w/]) )
   | (?P<ordinal> \b\d+(?:,\d{{3}})*(?:st|nd|rd|th)\b )
   | (?P<decade> \b(?:(?:1[1-9]|20)\d|[1-9])0'?s\b )
   | (?P<year> \b(?:1[1-9]|20)\d\d\b(?!,\d|\.\d) )
-  | (?P<number> (?:(?<!\w)-)?(?:{_NUMBER}) )
+  | (?P<number> (?:(?<!\w)-)?(?:{_NUMBER})(?:e[-+]?\d+\b)? )
   | (?P<range> (?<=\d)-(?=[$£€]?\d) )
   | (?P<letters> \b(?:[a-z]\.){{2,}} )
   | (?P<word> '?[a-z]+(?:['-][a-z]+)* )
@@ -163,7 +167,11 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
         case "word":
             return _word(piece, known)
         case "number":
-            return [*(["minus"] if piece[0] == "-" else []), *_amount(piece.lstrip("-"))]
+            amount, _, power = piece.lstrip("-").lower().partition("e")
+            words = [*(["minus"] if piece[0] == "-" else []), *_amount(amount)]
+            if power:
+                words += ["times", "ten", "to", "the", *_words("number", power.lstrip("+"), known)]
+            return words
         case "mark":
             return [piece] if piece in PAUSES[:-1] else _SYMBOLS.get(piece, "").split()
         case "year":
@@ -179,8 +187,18 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
             groups = [_spelled_digits(each) for each in re.findall(r"\d+", piece)]
             return [word for group in groups for word in (*group, ",")][:-1]
         case "time":
-            hour, minute = map(int, piece.split(":"))
-            return [*cardinal(hour), *(_two_digits(minute) if minute else ["o'clock"])]
+            hour, minute, *seconds = map(int, piece.split(":"))
+            words = [*cardinal(hour), *(_two_digits(minute) if minute else ["o'clock"])]
+            return [*words, *(w for s in seconds for w in ("and", *cardinal(s), "seconds"))]
+        case "date":
+            return _date(piece)
+        case "mixed":
+            whole, part = piece.split()
+            return [
+                *cardinal(int(whole)),
+                "and",
+                *str(_FRACTIONS[part]).replace("one", "a").split(),
+            ]
         case "abbreviation":
             return str(_ABBREVIATIONS[piece[:-1].lower()]).split()
         case "letters" | "half":
@@ -192,6 +210,8 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
                 for each in re.findall(r"[A-Za-z]+|\d|\S", address)
             ]
             return [word for part in parts for word in part]
+        case "unit":
+            return str(_UNITS[piece.strip().lower()]).split()
         case "fraction":
             return str(_FRACTIONS[piece]).split()
         case _:
@@ -228,9 +248,25 @@ def _amount(text: str) -> list[str]:
     return [*words, "point", *_spelled_digits(decimals)] if decimals else words
 
 
+def _date(piece: str) -> list[str]:
+    """A date in figures; where day and month cannot be told apart, its numbers in their order."""
+    numbers = [int(each) for each in re.findall(r"\d+", piece)]
+    first, second, year_ = numbers[1:] + numbers[:1] if "-" in piece else numbers
+    # Of 2024-12-25 the month comes first, of 25.12.2024 the day; in 4/5/2024 either may.
+    month, day = (second, first) if "." in piece or first > 12 else (first, second)
+    if "/" in piece and first <= 12 and second <= 12 and first != second:
+        return [*cardinal(first), *cardinal(second), *year(year_)]
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return [word for number in numbers for word in (*cardinal(number), ",")][:-1]
+    return [_ENGLISH["months"].split()[month - 1], *ordinal(day), ",", *year(year_)]
+
+
 def _money(piece: str) -> list[str]:
     if "-" in piece:
         return ["minus", *_money(piece.replace("-", ""))]
+    short = re.search(r"[a-z]+$", piece.lower())
+    if short and short[0] in _SHORT:
+        piece = f"{piece[: short.start()]} {_SHORT[short[0]]}"
     amount, *scale = piece[1:].lower().split()
     one, many, cent, cents = _ENGLISH["currencies"][piece[0]].split()
     whole, _, decimals = amount.partition(".")

@@ -41,18 +41,24 @@ class TimedPhone:
     """Factor of the amplitude."""
 
 
-def check_times(phones: Sequence[TimedPhone], frame_s: float, path: Path | None = None) -> None:
+def check_times(
+    phones: Sequence[TimedPhone],
+    frame_s: float,
+    path: Path | None = None,
+    begin_s: float | None = 0.0,
+) -> None:
     """Refuse phones that do not follow each other, to a frame.
 
     Args:
         phones: of a user.
         frame_s: seconds per frame.
         path: their file.
+        begin_s: where the first begins; None: anywhere.
 
     Raises:
         InputError: ``conflict`` with the number of the phone.
     """
-    end_s = phones[0].start_s if phones else 0.0
+    end_s = phones[0].start_s if phones and begin_s is None else begin_s or 0.0
     for number, each in enumerate(phones):
         late = round(each.start_s / frame_s) - round(end_s / frame_s)
         if late or not each.start_s <= each.end_s <= each.start_s + LONGEST_S:

@@ -121,7 +121,7 @@ def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording
 
 
 def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recording:
-    check_times(row.phones, sound.frame_s)
+    check_times(row.phones, sound.frame_s, begin_s=None)
     samples = read_audio(folder / row.audio_filepath, sound.rate).samples
     frames, ends = len(samples) // sound.hop, edges(row.phones, sound.frame_s)
     if ends[-1] > frames + 2:

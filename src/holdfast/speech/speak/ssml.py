@@ -15,7 +15,8 @@ from holdfast.errors import InputError
 _SSML = parse_config(Path(__file__).with_name("ssml.toml"), "the elements of SSML")
 _DEEPEST = 50
 _UNITS: dict[str, dict[str, Callable[[float], float]]] = {
-    "rate": {"": lambda x: x, "%": lambda x: x / 100},
+    # A percentage with a sign is a change, as in SSML 1.0.
+    "rate": {"": lambda x: x, "%": lambda x: x / 100, "+%": lambda x: 1 + x / 100},
     "pitch": {"%": lambda x: 1 + x / 100, "st": lambda x: 2 ** min(x / 12, 9)},
     "volume": {"dB": lambda x: 10 ** min(x / 20, 9)},
     "strength": {},
@@ -49,13 +50,14 @@ def spans(text: str) -> list[Span]:
     """Parts of a text that are spoken in one manner; plain text is one.
 
     Args:
-        text: SSML if it begins with ``<speak`` or ``<?xml``, else plain.
+        text: SSML if it begins with ``<speak``, ``<?xml`` or ``<!DOCTYPE``, else plain.
 
     Raises:
         InputError: ``invalid-syntax`` with line and column if it is not well-formed, ``unknown-element``,
             ``unknown-key``, or ``invalid-value``.
     """
-    if not re.match(r"\s*<(speak|\?xml)\b", text):
+    text = text.removeprefix("\ufeff")
+    if not re.match(r"\s*<(speak|\?xml|!doctype)\b", text, re.IGNORECASE):
         return [Span(text)]
     try:
         root = ElementTree.fromstring(text.strip())
@@ -112,8 +114,9 @@ def _value(key: str, written: str, path: str, around: float = 1.0) -> float:
     labels, units, (least, most) = _SSML["labels"][key], _UNITS[key], _SSML["limits"][key]
     matched = re.fullmatch(r"([+-]?\d{1,6}(?:\.\d{1,6})?)(\D*)", written)
     value = float(labels.get(written, math.nan))
-    if matched and matched[2] in units:
-        value = units[matched[2]](float(matched[1]))
+    if matched:
+        sign = "+" if key == "rate" and matched[1][0] in "+-" else ""
+        value = units.get(sign + matched[2], lambda _: math.nan)(float(matched[1]))
     value *= around
     if not least <= value <= most:
         listed = [*labels, *(f"a number with {unit or 'no unit'}" for unit in units)]
