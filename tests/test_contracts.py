@@ -95,7 +95,7 @@ def test_the_pages_of_benchmarks_are_fresh() -> None:
 
 def test_every_benchmark_can_be_run_by_its_room() -> None:
     scripts = run_all.scripts()
-    rooms = {script.split("/")[1].split("_")[0] for script in scripts}
+    rooms = {Path(script).stem.split("_")[0] for script in scripts}
     named = [script for room in rooms for script in run_all.scripts(room)]
     assert sorted(named) == sorted(scripts)
     assert all((REPOSITORY / script).exists() for script in named)

@@ -52,7 +52,7 @@ def test_examples_print_what_they_show(
         if block[1] == "console":
             for command, expected in examples.commands(block[2]):
                 _check_command(command, expected, workplace, where, capsys)
-        elif block[1] == "python":
+        elif block[1] == "python" and page.name != "new-room.md":  # its files have their own test
             _check_python(block[2], session, where)
 
 

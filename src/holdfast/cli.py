@@ -93,7 +93,8 @@ def _run(arguments: list[str]) -> int:
                 raise
             raise found from error
     except KeyboardInterrupt:
-        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
+        # Some commands start over, some resume by themselves, some with an option.
+        print("\ninterrupted; if this command can resume, its --help says how", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE

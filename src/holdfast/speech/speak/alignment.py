@@ -31,6 +31,9 @@ _MIDDLE = 6.5
 MATCHES, DIFFERS = 0.8, 0.2
 """Score from which on audio and text match, and below which they do not; between, it is not known."""
 
+QUIET = 0.01
+"""Level of a sound beside the loudest, from which on it is no silence (-40 dB)."""
+
 
 @dataclass(frozen=True)
 class AlignedPhone:
@@ -188,15 +191,17 @@ def align_samples(
         InputError: ``empty-input`` for less than a frame; ``audio-too-short``; ``out-of-range``.
     """
     graph = PhoneGraph([each.alternates for each in words], model.alphabet)
-    path = best_path(outputs_of(model, samples), graph)
+    rate = model.features.rate
+    begin, end = heard(samples, rate)
+    path = best_path(outputs_of(model, samples[begin:end]), graph)
     gaps = np.add.reduceat(path.gaps, [0, *path.first[1:]])  # of each phone
     names = [graph.nodes[node].phone for node in path.nodes]
     owners = np.array([graph.nodes[node].word for node in path.nodes])
     # A boundary is in the middle of the frames that output it; a frame's time is that of its middle, less
     # what outputs are late.
-    late = model.delay_s - model.features.window_s / 2
+    late = model.delay_s - model.features.window_s / 2 - begin / rate
     middle = (np.array(path.first) + path.last) / 2 * model.frame_s - late
-    times = [0.0, *middle[1:].clip(0).tolist(), len(samples) / model.features.rate]
+    times = [0.0, *middle[1:].clip(0).tolist(), len(samples) / rate]
     for place, name in enumerate(names[1:], 1):
         if name == PAUSE:  # a silence is noticed late: at most half a phone is taken back
             times[place] -= min(model.silence_delay_s, (times[place] - times[place - 1]) / 2)
@@ -210,6 +215,20 @@ def align_samples(
         score = score_of(gaps[own].mean())
         found.append(AlignedWord(word.text, start, end, score, tuple(names[own])))
     return found, phones, score_of(gaps.mean())
+
+
+def heard(samples: Array, rate: int) -> tuple[int, int]:
+    """From the first to the last sound, with a fifth of a second of the silence around it.
+
+    A network that has heard only short silences stretches the first and last phone over long ones.
+    """
+    size, edge = rate // 50, rate // 5
+    frames = samples[: len(samples) // size * size].reshape(-1, size)
+    level = np.square(frames).mean(1)
+    loud = np.flatnonzero(level > QUIET**2 * level.max(initial=0.0))
+    if not loud.size:
+        return 0, len(samples)
+    return max(int(loud[0]) * size - edge, 0), min(int(loud[-1] + 1) * size + edge, len(samples))
 
 
 def score_of(gap: float) -> float:

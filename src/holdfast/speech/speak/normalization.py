@@ -264,9 +264,9 @@ def _date(piece: str) -> list[str]:
 def _money(piece: str) -> list[str]:
     if "-" in piece:
         return ["minus", *_money(piece.replace("-", ""))]
-    short = re.search(r"[a-z]+$", piece.lower())
-    if short and short[0] in _SHORT:
-        piece = f"{piece[: short.start()]} {_SHORT[short[0]]}"
+    short = piece.lower().lstrip("-$£€.,0123456789")
+    if short in _SHORT:
+        piece = f"{piece[: -len(short)]} {_SHORT[short]}"
     amount, *scale = piece[1:].lower().split()
     one, many, cent, cents = _ENGLISH["currencies"][piece[0]].split()
     whole, _, decimals = amount.partition(".")
