@@ -19,6 +19,7 @@ from holdfast import carbon, fleet, runs
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
 from holdfast.ledger import Ledger, ledger
+from holdfast.ledger.capacity import tasks_of
 from holdfast.ledger.cli import app
 from holdfast.ledger.parts import IDLE, LABELS, OUT, UNUSED, USED, WAITING
 
@@ -49,20 +50,20 @@ def by_seconds(log: Log, opened: FleetLog) -> dict[str, float]:
             for node in each.nodes:
                 used[place[node], low : low + each.ran_s] += gpus / len(each.nodes)
                 located += gpus / len(each.nodes) * each.ran_s
-        waiting.update((t, gpus) for t in range(each.waits_from - begin, max(low, 0) or seconds))
+        until = seconds if each.start is None else low
+        waiting.update((t, gpus) for t in range(each.waits_from - begin, until))
     down = np.zeros(used.shape, bool)
     for outage in log.outages:
         until = seconds if outage.end is None else outage.end - begin
         down[place[outage.node], max(outage.start - begin, 0) : until] = True
     sizes = np.array([*size.values()])[:, None]
     free = np.maximum(sizes - used, 0)
-    excess = np.maximum(used - sizes, 0).sum()
     idle = np.where(down, 0, free).sum(0)
     fitting = np.zeros(seconds)
     for (t, gpus), count in waiting.items():
         if 0 <= t < seconds and gpus <= idle[t]:
             fitting[t] += count * gpus
-    left = max(idle.sum() - (allocated - located + excess), 0)
+    left = max(idle.sum() - (allocated - located), 0)
     could = min(np.minimum(idle, fitting).sum(), left)
     return {
         OUT: np.where(down, free, 0).sum() / 3600,
@@ -133,6 +134,57 @@ def test_nodes_take_the_place_of_gpus(tmp_path: Path) -> None:
         3,
         1,
     )
+
+
+def test_what_runs_still_is_in_the_window(tmp_path: Path) -> None:
+    """The last end is at 10 h, a job runs until 12 h, as its elapsed time tells."""
+    hour = 3600
+    attempts = [
+        Attempt(1, ("n1",), 0, 10 * hour),
+        Attempt(2, ("n2",), 4 * hour, None, "RUNNING", runtime_s=8 * hour),
+        Attempt(3, (), None, None, "PENDING", gpus=8, submit=2 * hour),
+    ]
+    found = ledger(Log(attempts, nodes=EIGHT).open(tmp_path))
+    assert (found.capacity, found.allocated) == (2 * 8 * 12, 8 * (10 + 8))
+    # n2 until 4 h, n1 from 10 h on; of these the last two hours of each beside the waiting job.
+    assert (found.hours[IDLE], found.hours[WAITING]) == (8 * 2, 8 * 4)
+
+
+def test_a_full_node_says_nothing_of_another(tmp_path: Path) -> None:
+    attempts = [
+        Attempt(1, ("n1",), 0, 3600),
+        Attempt(2, ("n1",), 0, 3600),
+        Attempt(3, ("n2",), 0, 3600, gpus=4),
+    ]
+    found = ledger(Log(attempts, nodes=EIGHT).open(tmp_path))
+    assert (found.hours[IDLE], found.allocated, found.capacity) == (4, 20, 24)
+    assert any("more than the inventory" in each.text for each in found.unknowns())
+
+
+@pytest.mark.parametrize(
+    ("job", "tasks"), [("10", 1), ("10_3", 1), ("10_[3-9]", 7), ("10_[1,3,20-40:2%4]", 13)]
+)
+def test_tasks_of_a_waiting_array(job: str, tasks: int) -> None:
+    assert tasks_of(job) == tasks
+
+
+def test_what_may_not_start_does_not_wait(tmp_path: Path) -> None:
+    log = Log(
+        [Attempt(1, ("n1",), 0, 3600), Attempt(2, (), None, None, "PENDING", submit=0, gpus=8)]
+    )
+    files = log.write(tmp_path / "logs")
+    fleet.ingest([*files, _inventory(tmp_path)], tmp_path / "a")
+    assert ledger(tmp_path / "a").hours[WAITING] == 8
+    held = [line.split("|") for line in files[0].read_text().splitlines()]
+    held[2][held[0].index("Eligible")] = "Unknown"
+    files[0].write_text("".join("|".join(row) + "\n" for row in held))
+    fleet.ingest([*files, _inventory(tmp_path)], tmp_path / "b")
+    assert ledger(tmp_path / "b").hours[WAITING] == 0
+
+
+def _inventory(folder: Path) -> Path:
+    [file] = Log(nodes=EIGHT).write(folder / "inventory")
+    return file
 
 
 def test_jobs_wait_beside_idle_machines_only_if_they_fit(tmp_path: Path) -> None:

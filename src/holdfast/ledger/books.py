@@ -17,7 +17,7 @@ from holdfast.fleet.log import AnyLog, FleetLog, open_log
 from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
 from holdfast.fleet.moments import minute
 from holdfast.fleet.schema import Row, schema
-from holdfast.ledger.capacity import Capacity, capacity
+from holdfast.ledger.capacity import Capacity, capacity, last_s
 from holdfast.ledger.changes import changes
 from holdfast.ledger.parts import (
     ESTIMATED,
@@ -338,7 +338,7 @@ def ledger(
     return Ledger(
         GPU_HOURS if log.has_gpus else NODE_HOURS,
         log.begin_s,
-        log.end_s,
+        float(last_s(log)),
         total,
         hours,
         measured,

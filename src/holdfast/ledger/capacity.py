@@ -6,6 +6,7 @@ that attempts use and of which the log does not say on which nodes are taken fro
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.log import HOUR_S, FleetLog
+from holdfast.fleet.log import HOUR_S, FleetLog, once
 from holdfast.ledger.parts import width
 
 Floats = npt.NDArray[np.float64]
@@ -53,17 +54,23 @@ def capacity(log: FleetLog, allocated: float) -> Capacity:
     out, excess, idle, moments = _sweep(log, nodes["node"], sizes, used, down)
     located = float(np.dot(used["amount"], used["high"].to_numpy() - used["low"].to_numpy()))
     spare = float(np.dot(idle[:-1], np.diff(moments)))
-    # Hours on nodes that the log does not name, or that are not in the inventory.
-    elsewhere = allocated - (located - excess) / HOUR_S
+    # Hours on nodes that the log does not name, or that are not in the inventory, were not idle there.
+    elsewhere = allocated - located / HOUR_S
     left = max(spare / HOUR_S - elsewhere, 0.0)
     fitting = _fitting(log, idle, moments) / HOUR_S
     return Capacity(
         out / HOUR_S if log.count("node_outages") else None,
         left,
         min(fitting, left),
-        max(elsewhere - spare / HOUR_S, 0.0),
+        excess / HOUR_S + max(elsewhere - spare / HOUR_S, 0.0),
         nodes["size"].null_count,
     )
+
+
+@once
+def last_s(log: FleetLog) -> int:
+    """End of the window: the log's, or the last moment at which it tells that an attempt still ran."""
+    return max(int(log.end_s), log.value(f"SELECT max(stop_s) FROM {log.executions}") or 0)
 
 
 def _uses(log: FleetLog) -> pa.Table:
@@ -79,7 +86,7 @@ def _uses(log: FleetLog) -> pa.Table:
 
 def _outages(log: FleetLog) -> pa.Table:
     """When nodes were out of service, in the window: node, low, high (s)."""
-    begin, end = int(log.begin_s), int(log.end_s)
+    begin, end = int(log.begin_s), last_s(log)
     return log.arrow(
         f"""SELECT * FROM (
             SELECT node, greatest(start_s, {begin}) AS low,
@@ -100,7 +107,7 @@ def _sweep(
     """
     # 1. Every change of a node, in order: what is used of it, and how many outages are open. All that
     # begins ends, so that the sum over one node after the other is that of each.
-    begin, span = int(log.begin_s), int(log.end_s) - int(log.begin_s) + 1
+    begin, span = int(log.begin_s), last_s(log) - int(log.begin_s) + 1
     first, place = np.arange(sizes.size) * span, names.combine_chunks()
     keys = [first, first + span - 1]
     for table in (used, down):
@@ -141,15 +148,18 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
 
     It is the most: any idle GPU would have done, whatever its node, partition or reservation.
     """
-    begin, end = int(log.begin_s), int(log.end_s)
+    begin, end = int(log.begin_s), last_s(log)
+    # What is held, or depends on another job, has no time from which on it may start.
+    told = log.value(f"SELECT count(eligible_s) > 0 FROM {log.attempts}")
+    since = f"CASE WHEN start_s IS NULL AND {told} THEN eligible_s ELSE coalesce(eligible_s, submit_s) END"
     waits = log.arrow(
         f"""SELECT * FROM (
-            SELECT CAST({width(log)} AS DOUBLE) AS size,
-                greatest(coalesce(eligible_s, submit_s), {begin}) AS low,
+            SELECT job_id, CAST({width(log)} AS DOUBLE) AS size, greatest({since}, {begin}) AS low,
                 least(coalesce(start_s, end_s, {end}), {end}) AS high
-            FROM {log.attempts} WHERE {width(log)} > 0
+            FROM {log.attempts} WHERE {width(log)} > 0 AND {since} IS NOT NULL
         ) AS waits WHERE high > low"""
     )
+    tasks = np.array([tasks_of(job) for job in waits["job_id"].to_pylist()], np.int64)
     size, low, high = (waits[name].to_numpy() for name in ("size", "low", "high"))
     times = np.unique(np.concatenate([moments, low, high]))
     free = idle[np.searchsorted(moments, times, "right") - 1]
@@ -157,8 +167,17 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
     for each in np.unique(size):
         mine = size == each
         begun, over = (
-            np.bincount(np.searchsorted(times, at[mine]), minlength=times.size)
+            np.bincount(np.searchsorted(times, at[mine]), tasks[mine], times.size)
             for at in (low, high)
         )
         fitting += np.where(each <= free, each * np.cumsum(begun - over), 0.0)
     return float(np.dot(np.minimum(free, fitting)[:-1], np.diff(times)))
+
+
+def tasks_of(job_id: str) -> int:
+    """Tasks of a row of `sacct`: several where an array waits, ``"10_[3-9,20-40:2%4]"``."""
+    spec = job_id.partition("[")[2].partition("%")[0].rstrip("]")
+    count = 0
+    for low, high, step in re.findall(r"(\d+)(?:-(\d+))?(?::(\d+))?", spec):
+        count += (int(high or low) - int(low)) // int(step or 1) + 1
+    return max(count, 1)

@@ -16,6 +16,7 @@ from holdfast.fleet.losses import goodput
 from holdfast.fleet.node_ranking import lemons
 from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import listed
+from holdfast.ledger.capacity import last_s
 from holdfast.ledger.parts import CHECKPOINT, DATA, FIRST, INIT, RANKS, REPLAYED, SECOND, WAITING
 from holdfast.ledger.use import Use
 from holdfast.numbers import counted, duration
@@ -70,7 +71,7 @@ def changes(
         for k, end in enumerate(both):
             ends[k][part, ""] = end - used.measured.get(part, 0.0)
     open_changes = [*_of_fleet(log, rest, used), *_of_runs(by_run)]
-    months = (log.end_s - log.begin_s) / MONTH_S
+    months = (last_s(log) - log.begin_s) / MONTH_S
     rows: list[Row] = []
     while open_changes:
         best = max(open_changes, key=lambda each: (each.hours(left), each.text))
