@@ -624,11 +624,14 @@ def cat(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:
     if not bound.finite().fits(scale):
         parts = [tensor.with_room(bound.finite()) for tensor in tensors]
         scale = max(part.scale for part in parts)
-    shares = [part.share << (scale - part.scale) for part in parts]
-    out = tensors[0].like(torch.cat(shares, dim=dim), scale, bound)
+    steps = [scale - part.scale for part in parts]
+
+    def joined(*shares: Tensor) -> Tensor:
+        return torch.cat([each << step for each, step in zip(shares, steps, strict=True)], dim=dim)
+
+    out = parts[0].mapped(joined, *parts[1:], scale=scale, bound=bound)
     start, sources = 0, []
     for tensor in tensors:
-        out = out.combined(tensor, out.share)
         columns = slice(start, start + tensor.shape[dim])
 
         def part(g: SharedTensor, columns: slice = columns) -> SharedTensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.private.mpc import randomness, ring
+from holdfast.private.mpc import randomness, replicated, ring
 from holdfast.private.mpc.bounds import DEFAULT, DEFAULT_INTEGER, MOST_BITS, Bound
 from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.rounds import Result, Rounds
@@ -72,10 +72,8 @@ class Party:
         self.supply = supply
         self._outside: list[tuple[str, str, np.ndarray]] = []  # operation, domain, bits "inside"
         if mode == "replicated3":
-            from holdfast.private.mpc.replicated import helper_supply
-
-            self.supply = helper_supply(channel, seeds)
-            self.group = (0, 1)
+            self.supply = replicated.item_supply(channel, seeds)
+            self.group = replicated.PAIR
 
     @property
     def lead(self) -> bool:
@@ -99,7 +97,7 @@ class Party:
 
     def _open(self, payload: np.ndarray) -> list[np.ndarray]:
         if self.group is not None and self.rank not in self.group:
-            # Party 2 of replicated3 walks the protocol to deal its items, and sees no opening.
+            # Party 2 of replicated3 walks the protocol to make its items, and sees no opening.
             return [np.zeros_like(payload)] * len(self.group)
         received = self.channel.exchange(payload, self.group)
         return [np.frombuffer(each, payload.dtype).reshape(payload.shape) for each in received]
@@ -165,16 +163,15 @@ class Party:
         if tensor is not None:
             value = ring.encode(tensor, scale, name)
             ring.check_within(tensor, low, high, name)
-        if self.mode == "replicated3":
-            from holdfast.private.mpc.replicated import share_in_pair
-
-            share = share_in_pair(self, owner, tuple(size), value)
+        second = None
+        if self.group is not None:
+            share, second = replicated.shared(self, owner, tuple(size), value)
         else:
             share = self.streams.share(owner, tuple(size), value)
-        allowed = _policy(reveal_to, self.parties)
-        return SharedTensor(
-            self, share, scale, allowed, bound=Bound(low, high), keep=scale, name=name
-        )
+        allowed, limits = _policy(reveal_to, self.parties), Bound(low, high)
+        out = SharedTensor(self, share, scale, allowed, bound=limits, keep=scale, name=name)
+        out.second = second
+        return out
 
     def _declared(
         self, bound: float | Sequence[float] | None, integer: bool, fraction_bits: int | None
@@ -230,8 +227,12 @@ class Party:
         encoded = ring.encode(tensor, scale)
         self.agree(encoded.numpy().tobytes(), scale)
         bound = bound.widened(2.0**-scale if scale else 0.0)
-        share = encoded if self.lead else torch.zeros_like(encoded)
-        return SharedTensor(self, share, scale, bound=bound, name="a public value")
+        zero = torch.zeros_like(encoded)
+        share = encoded if self.lead else zero
+        out = SharedTensor(self, share, scale, bound=bound, name="a public value")
+        if self.group is not None:  # as the summand of parties 0 and 1
+            out.second = encoded if self.rank in self.group else zero
+        return out
 
     # --- What all parties must see the same ------------------------------------------------------
 

@@ -47,7 +47,8 @@ def shared_product(
         result = result.clipped(-largest, largest)
     if declared is not None:
         result = declared
-    fixed = None if y.fixed is None else y.fixed.setdefault(op, arithmetic.Fixed())
+    opened = y.fixed is not None and x.party.group is None
+    fixed = y.fixed.setdefault(op, arithmetic.Fixed()) if opened else None
     scales = (x.target(), y.target())
     split = "left" if fixed is not None else "either"
     with x.scope(name):
@@ -69,9 +70,10 @@ def _planned(
     plan: bounds.ProductPlan,
 ) -> Rounds[Tensor]:
     party = x.party
-    left, right = yield from parallel(x.narrow(plan.left), y.narrow(plan.right))
     if plan.split is None:
-        return (yield from arithmetic.product(party, op, left, right, options, fixed))
+        operands = yield from parallel(x.operand(plan.left), y.operand(plan.right))
+        return (yield from arithmetic.product(party, op, *operands, options, fixed))
+    left, right = yield from parallel(x.narrow(plan.left), y.narrow(plan.right))
     # operand = high 2^limb + low; the two products are truncated apart, and then fit together.
     operand = left if plan.split == "left" else right
     high = yield from arithmetic.truncate(party, operand, plan.limb)
@@ -135,7 +137,11 @@ def public_product(
     result, _ = bounds.bound_with_factor(x.bound, factor.values, op, left=left)
     x = x.narrowed()
     if result.fits(x.scale + factor.scale):
-        return x.like(multiply(x.share, factor.encoded), x.scale + factor.scale, result)
+        return x.mapped(
+            lambda share: multiply(share, factor.encoded),
+            scale=x.scale + factor.scale,
+            bound=result,
+        )
     with x.scope(name or op):
         width = bounds.Bound.of(sums).room - x.scale
         if width < _LEAST_WIDTH:

@@ -19,6 +19,7 @@ from holdfast.errors import InputError
 from holdfast.private.mpc import arithmetic, bounds, comparison, ring
 from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.products import public_product, shared_product
+from holdfast.private.mpc.replicated import Replicated, replicated
 from holdfast.private.mpc.ring import RangeError
 from holdfast.private.mpc.rounds import Rounds, opened_sum, parallel
 
@@ -61,6 +62,8 @@ class SharedTensor:
         name: str = "",
     ) -> None:
         self.party, self.share, self.scale, self.allowed = party, share, scale, allowed
+        self.second: Tensor | None
+        """In mode ``replicated3``: what makes the share a replicated one (`replicated.Replicated`), if it is."""
         self.bound = bound or Bound.of(bounds.DEFAULT if scale else bounds.DEFAULT_INTEGER)
         self.keep = party.fraction_bits if keep is None else keep
         self.name = name
@@ -75,6 +78,15 @@ class SharedTensor:
         if not stored.fits(scale):
             raise self.refused(stored, scale)
         party.channel.ledger.note_margin(ring.LIMIT_BITS - stored.bits - scale)
+
+    @property
+    def share(self) -> Tensor:
+        """This party's share."""
+        return self._share
+
+    @share.setter
+    def share(self, share: Tensor) -> None:
+        self._share, self.second = share, None
 
     def __repr__(self) -> str:
         return f"SharedTensor(shape={tuple(self.shape)}, scale={self.scale})"
@@ -131,6 +143,32 @@ class SharedTensor:
             self.party, share, scale, self.allowed, bound=bound, keep=keep, name=name
         )
 
+    def mapped(
+        self,
+        change: Callable[..., Tensor],
+        *others: SharedTensor,
+        scale: int | None = None,
+        bound: Bound | None = None,
+        keep: int | None = None,
+    ) -> SharedTensor:
+        """A linear map of shares, which leaves replicated ones replicated.
+
+        Args:
+            change: from the shares of this tensor and others.
+            others: what else it takes.
+            scale: as of `like`.
+            bound: as of `like`.
+            keep: as of `like`.
+        """
+        tensors = (self, *others)
+        out = self.like(change(*(each.share for each in tensors)), scale, bound, keep)
+        seconds = [each.second for each in tensors if each.second is not None]
+        if len(seconds) == len(tensors):
+            out.second = change(*seconds)
+        limits = [each.allowed for each in tensors if each.allowed is not None]
+        out.allowed = frozenset.intersection(*limits) if limits else None
+        return out
+
     def combined(
         self,
         other: SharedTensor,
@@ -165,7 +203,7 @@ class SharedTensor:
 
     def detach(self) -> SharedTensor:
         """The same values without their history."""
-        return self.like(self.share)
+        return self.mapped(_same)
 
     def fix(self) -> SharedTensor:
         """Declare that this tensor is the right operand of many products: its mask is opened once."""
@@ -216,6 +254,15 @@ class SharedTensor:
             yield from arithmetic.truncate(self.party, self.share, self.scale - self.target(limit))
         )
 
+    def operand(self, scale: int) -> Rounds[Any]:
+        """The share with so many fractional bits, as products take it: replicated in mode ``replicated3``."""
+        if scale != self.scale or self.party.group is None:
+            return (yield from arithmetic.truncate(self.party, self.share, self.scale - scale))
+        given = self.share if self.second is None else Replicated(self.share, self.second)
+        # Whoever holds this tensor gains from it.
+        self.share, self.second = pair = yield from replicated(self.party, given)
+        return pair
+
     def narrowed(self, limit: int | None = None) -> SharedTensor:
         """The same values with the fractional bits that it keeps: one round if there are more.
 
@@ -245,8 +292,9 @@ class SharedTensor:
         bits = min(self.party.fraction_bits, self.bound.finite().room)
         if self.scale >= bits:
             return self
-        share = self.share << (bits - self.scale)
-        return self.like(share, bits, keep=bits).recorded((self, lambda g: g))
+        more = bits - self.scale
+        out = self.mapped(lambda share: share << more, scale=bits, keep=bits)
+        return out.recorded((self, lambda g: g))
 
     def argument(self) -> SharedTensor:
         """As the argument of a function: fixed-point, with at most 26 fractional bits, and room for 2 x."""
@@ -257,7 +305,7 @@ class SharedTensor:
         """The numbers that are stored, where masks stand in for minus infinity."""
         if self.bound.floor is None:
             return self
-        return self.like(self.share, bound=self.bound.finite()).recorded((self, lambda g: g))
+        return self.mapped(_same, bound=self.bound.finite()).recorded((self, lambda g: g))
 
     def within(self, bound: float | Sequence[float]) -> SharedTensor:
         """The same values, declared to be within a bound; checked in secret: 3 rounds, 18 bytes.
@@ -282,12 +330,12 @@ class SharedTensor:
         if not stored.fits(max(x.scale, y.scale)):
             x, y = x.with_room(stored), y.with_room(stored)
         scale = max(x.scale, y.scale)
-        share = (x.share << (scale - x.scale)) + (y.share << (scale - y.scale))
-        out = self.combined(right, share, scale, bound)
+        steps = (scale - x.scale, scale - y.scale)
+        out = x.mapped(lambda a, b: (a << steps[0]) + (b << steps[1]), y, scale=scale, bound=bound)
         return out.recorded((self, _summed_to(self.shape)), (right, _summed_to(right.shape)))
 
     def __neg__(self) -> SharedTensor:
-        return self.like(-self.share, bound=-self.bound).recorded((self, lambda g: -g))
+        return self.mapped(torch.neg, bound=-self.bound).recorded((self, lambda g: -g))
 
     def __sub__(self, other: Value) -> SharedTensor:
         return self + -self.lift(other)
@@ -302,7 +350,7 @@ class SharedTensor:
         dims = _dims(dim, self.ndim)
         bound = self.bound.times(math.prod(self.shape[axis] for axis in dims))
         x = self.with_room(bound)
-        out = x.like(x.share.sum(dim=dims, keepdim=keepdim) if dims else x.share, bound=bound)
+        out = x.mapped(lambda t: t.sum(dim=dims, keepdim=keepdim) if dims else t, bound=bound)
 
         def spread(g: SharedTensor) -> SharedTensor:
             for axis in () if keepdim else sorted(dims):
@@ -318,7 +366,7 @@ class SharedTensor:
         return self.sum(dim, keepdim) * (1.0 / count)
 
     def _view(self, change: Callable[[Tensor], Tensor], back: Gradient) -> SharedTensor:
-        return self.like(change(self.share)).recorded((self, back))
+        return self.mapped(change).recorded((self, back))
 
     def reshape(self, *shape: Any) -> SharedTensor:
         """The same elements in another shape."""
@@ -372,14 +420,19 @@ class SharedTensor:
     def pad(self, widths: Sequence[int], value: float = 0.0) -> SharedTensor:
         """Padded with a public value, widths as for `torch.nn.functional.pad`."""
         self.party.agree(list(widths), value)
-        encoded = int(ring.encode(value, self.scale)) if value and self.party.lead else 0
+
+        def padded(t: Tensor, value: float = 0.0) -> Tensor:
+            return torch.nn.functional.pad(t, list(widths), value=value)
 
         def cut(g: SharedTensor) -> SharedTensor:
             return g.like(torch.nn.functional.pad(g.share, [-w for w in widths]))
 
-        share = torch.nn.functional.pad(self.share, list(widths), value=encoded)
         bound = self.bound.union(Bound(value, value))
-        return self.like(share, bound=bound).recorded((self, cut))
+        out = self.mapped(padded, bound=bound)
+        if value:
+            edge = padded(torch.zeros(self.shape, dtype=torch.float64), value)
+            out = out.mapped(torch.add, self.party.public(edge, self.scale), bound=bound)
+        return out.recorded((self, cut))
 
     # --- Products --------------------------------------------------------------------------------
 
@@ -440,7 +493,7 @@ class SharedTensor:
             return self.product(self, "mul", name="square", bound=bound)
 
         def protocol() -> Rounds[Tensor]:
-            x = yield from self.narrow()
+            x = yield from self.operand(bits)
             return (yield from arithmetic.square(self.party, x))
 
         out = self.like(self.run("square", protocol()), 2 * bits, bound)
@@ -570,6 +623,8 @@ class SharedTensor:
         with party.channel.scope("agree"):
             party.channel.confirm()
         with party.channel.scope("reveal"):
+            if party.group is not None and party.rank not in party.group:
+                share = torch.zeros_like(share)
             if party.parties > 2:  # a sum of inputs must not show the inputs
                 share = share + party.streams.zero(tuple(share.shape))
             total = _collect(party, share, list(ranks))
@@ -630,6 +685,10 @@ def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
 
 
 # --- Shapes and gradients ------------------------------------------------------------------------
+
+
+def _same(share: Tensor) -> Tensor:
+    return share
 
 
 def _several(sizes: tuple[Any, ...]) -> tuple[int, ...]:
