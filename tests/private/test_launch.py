@@ -231,9 +231,9 @@ def main(party):
 def test_a_party_that_is_stopped_ends_everybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "_GRACE_S", 3.0)
+    monkeypatch.setattr(launch, "_GRACE_S", 1.0)
     monkeypatch.setattr(launch, "_END_S", 0.1)
-    found = failures(tmp_path, STOPPED, 2, timeout=Duration(1.0))
+    found = failures(tmp_path, STOPPED, 2, timeout=Duration(1.5))
     assert (found[0]["code"], found[0]["peer"]) == ("peer-timeout", 1)
     assert found[1]["code"] in ("stopped", "party-died")
     # Party 0 goes first, and says so to the dealer before its deadline.

@@ -57,7 +57,7 @@ def code_of(call: Any) -> str:
 
 def test_items_of_every_run_are_right_and_differ(folder: Path, opened: Opened) -> None:
     stores = opened(folder)
-    assert [store.rank for store in stores] == [0, 1, 2]
+    assert [store.header.rank for store in stores] == [0, 1, 2]
     masks = set()
     for run in range(RUNS):
         for store in stores:

@@ -44,7 +44,8 @@ class Ledger:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Cost] = {}
         self._ops: list[str] = []
-        self._module = ""
+        self.module = ""
+        """The module whose operation runs now."""
 
     @property
     def path(self) -> str:
@@ -52,14 +53,9 @@ class Ledger:
         return "/".join(self._ops) or OUTSIDE
 
     @property
-    def module(self) -> str:
-        """The module whose operation runs now."""
-        return self._module
-
-    @property
     def row(self) -> Cost:
         """The row to charge."""
-        key = (self._module, self._ops[0] if self._ops else OUTSIDE)
+        key = (self.module, self._ops[0] if self._ops else OUTSIDE)
         if key not in self.rows:
             self.rows[key] = Cost(*key)
         return self.rows[key]
@@ -67,9 +63,9 @@ class Ledger:
     @contextmanager
     def scope(self, op: str, module: str | None = None) -> Iterator[None]:
         """Charge what happens inside to an operation, and to a module where one is named."""
-        outer_module, outermost = self._module, not self._ops
+        outer_module, outermost = self.module, not self._ops
         if module is not None:
-            self._module = module
+            self.module = module
         self._ops.append(op)
         start = time.perf_counter()
         try:
@@ -78,7 +74,7 @@ class Ledger:
             if outermost:
                 self.row.seconds += time.perf_counter() - start
             self._ops.pop()
-            self._module = outer_module
+            self.module = outer_module
 
     def note_margin(self, bits: float) -> None:
         """Keep the smallest margin of the operation that runs now."""

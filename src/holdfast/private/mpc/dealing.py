@@ -64,7 +64,7 @@ def expand(
     parameters: Mapping[str, Any],
     seed: bytes,
     label: str,
-    corrections: bytes | memoryview | None,
+    corrections: bytes | bytearray | None,
 ) -> Item:
     """A party's part of an item.
 
@@ -78,8 +78,7 @@ def expand(
     masks, derived = _fields(kind, _key(parameters))
     item = _cut(seed, label, masks | ({} if corrections is not None else derived))
     if corrections is not None:
-        own = corrections if isinstance(corrections, memoryview) else bytearray(corrections)
-        item |= _views(np.frombuffer(own, dtype=np.uint8), derived)
+        item |= _views(np.frombuffer(bytearray(corrections), dtype=np.uint8), derived)
     return item | _borrowed(kind, parameters, seed)
 
 

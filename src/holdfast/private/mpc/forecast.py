@@ -142,12 +142,10 @@ class Forecast(Answer):
     def sections(self) -> Sequence[Section]:
         """By layer; by network; against a measurement."""
         heaviest = max(self.layers, key=lambda row: row["bytes"])
+        tightest = min(self.layers, key=lambda row: row["margin_bits"])
         sentence = (
             f"One call takes {number(self.rounds)} rounds and at most {size(self.bytes)} per party; "
             f"{layer_name(heaviest)} sends most of it: {size(heaviest['bytes'])}."
-        )
-        tightest = min(self.layers, key=lambda row: row["margin_bits"])
-        sentence += (
             f" No value can leave its range; {layer_name(tightest)} comes closest, by "
             f"{number(tightest['margin_bits'])} bits."
         )
@@ -167,19 +165,15 @@ class Forecast(Answer):
     def _networks(self) -> Section:
         choices = {"this machine": Network(), "LAN": LAN, "WAN": WAN}
         choices |= {} if self.network is None else {"as asked": self.network}
-        rows = []
-        for name, network in choices.items():
-            bare, delayed = self.seconds(None), self.seconds(Network(network.delay_s))
-            seconds = self.seconds(network)
-            parts = {"delay_s": delayed - bare, "transfer_s": seconds - delayed}
-            rows.append({"network": f"{name} ({_described(network)})", "seconds": seconds, **parts})
+        rows = [
+            {"network": f"{name} ({_described(network)})", "seconds": self.seconds(network)}
+            for name, network in choices.items()
+        ]
         columns = {
             "network": ColumnFormat("Network"),
             "seconds": ColumnFormat("Time", "s", digits=3),
-            "delay_s": ColumnFormat("of that delay", "s", digits=3),
-            "transfer_s": ColumnFormat("of that transfer", "s", digits=3),
         }
-        caption = "One row per network; the rest of the time is computation."
+        caption = "One row per network; on this machine the time is that of the computation."
         once = size(sum(row["bytes"] for row in self.setup))
         sentence = (
             f"One call takes {duration(self.seconds(LAN))} on a LAN and {duration(self.seconds(WAN))} on a "

@@ -5,7 +5,7 @@ party knows (Boyle et al., "Function Secret Sharing for Mixed-Mode and Fixed-Poi
 2021, figure 1, with bits as outputs). Each party walks a binary tree along the bits of v. The two walks
 have equal states as soon as v leaves the path of r, and correction words keep them different on it.
 
-The last 7 levels are one 128-bit block. A key has 55 correction words of 17 bytes, and that block.
+A key has 62 correction words of 17 bytes, and one for the place r itself.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 if TYPE_CHECKING:
     from holdfast.private.mpc.dealing import Field
 
-LEAF_BITS = 7
-LEVELS = 62 - LEAF_BITS
+LEVELS = 62
 _FIXED_KEY = bytes(range(16))
 _LONG = np.uint64
 _CLEAR = _LONG(2**64 - 4)  # a state's two lowest bits choose its children
@@ -32,7 +31,7 @@ def fields(shape: tuple[int, ...]) -> dict[str, Field]:
     return {
         "states": Field((LEVELS, *shape, 2), LONG),
         "bits": Field((LEVELS, *shape), BYTE),  # value, control bit of the left child, of the right
-        "leaf": Field((*shape, 2), LONG),
+        "leaf": Field(shape, BYTE),
     }
 
 
@@ -67,7 +66,7 @@ def generate(r: np.ndarray, roots: list[np.ndarray]) -> dict[str, np.ndarray]:
             flag = np.where(right_kept, right[party][2], left[party][2])
             at[party] = state ^ lost_state * control[party][..., None].astype(_LONG)
             control[party] = flag ^ control[party] * keep
-    return {"states": states, "bits": bits, "leaf": _leaf(at[0]) ^ _leaf(at[1]) ^ _below(r, value)}
+    return {"states": states, "bits": bits, "leaf": _last(at[0]) ^ _last(at[1]) ^ value}
 
 
 def evaluate(key: dict[str, Any], rank: int, v: np.ndarray) -> np.ndarray:
@@ -91,19 +90,12 @@ def evaluate(key: dict[str, Any], rank: int, v: np.ndarray) -> np.ndarray:
         total ^= value ^ (control & words & 1)
         state = state ^ key["states"][level][..., None, :] * control[..., None].astype(_LONG)
         control = flag ^ (control & (words >> (bit + np.uint8(1))) & 1)
-    block = _leaf(state) ^ key["leaf"][..., None, :] * control[..., None].astype(_LONG)
-    place = v & _LONG(127)
-    half = np.where(place < 64, block[..., 0], block[..., 1])
-    return np.asarray(total ^ _bit(half >> (place & _LONG(63)), 0))
+    return np.asarray(total ^ _last(state) ^ (control & key["leaf"][..., None]))
 
 
-def _below(r: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """The 128 bits of [v < the last 7 bits of r], each XOR the value so far."""
-    low = r & _LONG(127)
-    one, full = _LONG(1), _LONG(2**64 - 1)
-    first = np.where(low >= 64, full, (one << (low & _LONG(63))) - one)
-    second = np.where(low >= 64, (one << (low & _LONG(63))) - one, _LONG(0))
-    return np.stack([first, second], axis=-1) ^ (value.astype(_LONG) * full)[..., None]
+def _last(state: np.ndarray) -> np.ndarray:
+    """A bit of a state at the end of its walk, which hides what the walks add up to."""
+    return _bit(state[..., 0], 2)
 
 
 def _child(state: np.ndarray, side: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,12 +105,6 @@ def _child(state: np.ndarray, side: Any) -> tuple[np.ndarray, np.ndarray, np.nda
     block = _hashed(tweaked)
     low = block[..., 0].astype(np.uint8)
     return _cleared(block), (low >> 1) & 1, low & 1
-
-
-def _leaf(state: np.ndarray) -> np.ndarray:
-    tweaked = state.copy()
-    tweaked[..., 0] |= _LONG(2)
-    return _hashed(tweaked)
 
 
 def _hashed(blocks: np.ndarray) -> np.ndarray:

@@ -31,8 +31,7 @@ PROTOCOL = "holdfast-mpc/2"
 Mode = Literal["dealer", "replicated3"]
 Comparison = Literal["tree", "dcf"]
 _LENGTH = struct.Struct("<I")
-LARGEST_JSON = 1 << 20
-"""Bytes of a message in JSON."""
+_LARGEST_HELLO = 1 << 20
 _HANDSHAKE_S = 5.0  # for TLS, whose messages are short
 _HANDSHAKES = 64  # connections that have not said anything yet
 
@@ -182,7 +181,7 @@ def receive_message(connection: socket.socket) -> dict[str, Any]:
         ValueError: if it is something else.
     """
     (length,) = _LENGTH.unpack(receive_exactly(connection, _LENGTH.size))
-    if length > LARGEST_JSON:
+    if length > _LARGEST_HELLO:
         raise ValueError(f"a message of {length} bytes")
     return parsed(receive_exactly(connection, length))
 

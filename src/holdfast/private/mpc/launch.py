@@ -35,7 +35,6 @@ from holdfast.plain import plain
 from holdfast.private.mpc.accounting import Cost
 from holdfast.private.mpc.certificates import make_certificate
 from holdfast.private.mpc.handshake import (
-    LARGEST_JSON,
     Agreement,
     Meeting,
     Member,
@@ -192,7 +191,7 @@ def run_party(
             with contextlib.suppress(HoldfastError):
                 meet(meeting, dataclasses.replace(agreement, store=f"refused ({error.code})"), {})
             raise
-        agreement = dataclasses.replace(agreement, store=preprocessed.identity)
+        agreement = dataclasses.replace(agreement, store=preprocessed.header.identity)
     position = preprocessed.position if preprocessed else 0
     try:
         links, facts = meet(meeting, agreement, {"position": position})
@@ -259,8 +258,7 @@ def run_dealer(
         for rank, link in links.items():
             compare(link, rank, agreement, {"rank": DEALER})
         # Parties do not wait longer for each other.
-        limits: dict[str, Any] = {"timeout_s": 2 * session.timeout, "largest": LARGEST_JSON}
-        channel = Channel(DEALER, links, network=network, **limits)
+        channel = Channel(DEALER, links, network=network, timeout_s=2 * session.timeout)
         try:
             return serve(channel)
         except BaseException as error:
@@ -421,12 +419,12 @@ def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResul
 
 def _checked(store: Store, session: Session, rank: int) -> Store:
     parties = len(session.party)
-    if (store.rank, store.parties) != (rank, parties):
+    if (store.header.rank, store.header.parties) != (rank, parties):
         raise InputError(
             "the store was made for another party",
             code="conflict",
             path=store.path,
-            found=f"party {store.rank} of {store.parties}",
+            found=f"party {store.header.rank} of {store.header.parties}",
             expected=f"party {rank} of {parties}",
         )
     return store

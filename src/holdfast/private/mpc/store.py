@@ -32,7 +32,6 @@ from holdfast.private.mpc.supply import (
     Labels,
     Supply,
     SupplyError,
-    checked_items,
     described,
     needs_corrections,
     run_seed,
@@ -110,7 +109,9 @@ def read_items(path: Path) -> Items:
         InputError: if the file does not hold items.
     """
     try:
-        return checked_items(json.loads(read_whole(path, "preprocessing items"))["items"])
+        listed = json.loads(read_whole(path, "preprocessing items"))["items"]
+        items = [(kind, parameters) for kind, parameters in listed]
+        total_correction_bytes(items, 0, 1)  # whether they are items
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
             "not a list of preprocessing items",
@@ -118,6 +119,7 @@ def read_items(path: Path) -> Items:
             path=path,
             expected="what `holdfast private plan --items FILE` writes",
         ) from error
+    return items
 
 
 def write_items(path: Path, items: Items, parties: int) -> None:
@@ -126,7 +128,9 @@ def write_items(path: Path, items: Items, parties: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Header:
+class Header:
+    """What a store says of itself."""
+
     identity: str
     rank: int
     parties: int
@@ -156,11 +160,12 @@ class Store:
 
     def __init__(self, path: Path, state: Path | None = None) -> None:
         self.path = path
-        self._header = _read_header(path)
+        self.header = _read_header(path)
+        """Which dealing this is, for which party of how many."""
         self._lock = Lock(_beside(path).with_suffix(".lock"))
         folder = state or state_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        self._state = folder / f"{self.identity}.{self.rank}"
+        self._state = folder / f"{self.header.identity}.{self.header.rank}"
         used, known = _noted(_beside(path)), _noted(self._state) or 0
         if used is None or known > used:
             self._lock.close()
@@ -173,21 +178,6 @@ class Store:
         """The next run."""
         self._file = path.open("rb")
 
-    @property
-    def identity(self) -> str:
-        """Which dealing this is; the same at all parties."""
-        return self._header.identity
-
-    @property
-    def rank(self) -> int:
-        """The party that it was made for."""
-        return self._header.rank
-
-    @property
-    def parties(self) -> int:
-        """Number of parties."""
-        return self._header.parties
-
     def claim(self, run: int) -> None:
         """Use up a run, and those before it; when this returns, the claim is on the disk.
 
@@ -199,9 +189,9 @@ class Store:
         """
         if run < self.position:
             raise SupplyError(f"{self.path}: run {run} was used before", code="store-replayed")
-        if run >= self._header.runs:
+        if run >= self.header.runs:
             raise SupplyError(
-                f"{self.path}: all {self._header.runs} runs are used", code="store-exhausted"
+                f"{self.path}: all {self.header.runs} runs are used", code="store-exhausted"
             )
         # This order: a crash between the two leaves the copy in the state folder behind, never ahead.
         _note(_beside(self.path), run + 1)
@@ -210,7 +200,7 @@ class Store:
 
     def supply(self, run: int, ledger: Ledger) -> Supply:
         """The items of a claimed run."""
-        header = self._header
+        header = self.header
         self._file.seek(header.start + run * header.run_bytes)
 
         def source(label: str, kind: str, parameters: dict[str, Any]) -> bytes:
@@ -255,7 +245,7 @@ class _StoredSupply(Supply):
         raise SupplyError(problem, code=code, op=self.ledger.path, round=self.ledger.total().rounds)
 
 
-def _read_header(path: Path) -> _Header:
+def _read_header(path: Path) -> Header:
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -263,8 +253,8 @@ def _read_header(path: Path) -> _Header:
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
             content = json.loads(file.read(min(length, 1 << 32)))
             content["seed"] = bytes.fromhex(content["seed"])
-            content["items"] = checked_items(content["items"])
-            header = _Header(**content, start=file.tell())
+            content["items"] = [(kind, parameters) for kind, parameters in content["items"]]
+            header = Header(**content, start=file.tell())
         size = header.runs * header.run_bytes
     except OSError as error:
         raise InputError(

@@ -14,6 +14,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -45,7 +46,7 @@ def run_seed(seed: bytes, run: int) -> bytes:
 
 def described(kind: str, parameters: Mapping[str, Any]) -> str:
     """Kind and parameters as one text; lists (of JSON) and tuples are the same."""
-    return json.dumps([kind, parameters], sort_keys=True)
+    return json.dumps([kind, parameters])
 
 
 class Labels(Counter[str]):
@@ -74,11 +75,11 @@ class Supply:
         seed: bytes,
         rank: int,
         parties: int,
-        source: Callable[[str, str, dict[str, Any]], bytes | memoryview],
+        source: Callable[[str, str, dict[str, Any]], bytes | bytearray],
         ledger: Ledger | None = None,
     ) -> None:
         self.rank, self.parties = rank, parties
-        self.items: list[tuple[str, dict[str, Any]]] = []
+        self.items = list[tuple[str, dict[str, Any]]]()
         """What was taken, in order: the demand from which a store is made."""
         self.label = ""
         """Of the item that was taken last."""
@@ -137,9 +138,9 @@ def dry_supply(rank: int, parties: int, ledger: Ledger) -> Supply:
 # --- A dealer that is online ---------------------------------------------------------------------
 
 _CONTEXT = 16  # items that are foreseen at once, and in which that agrees with earlier ones
+_LOW = 8  # items ahead below which more are foreseen
 _REMEMBERED = 2_000  # items among which that is looked for
 _LARGEST_AHEAD = 1 << 25  # bytes of corrections that are foreseen at once
-_DIGEST_BYTES = 16
 
 
 class LiveSupply(Supply):
@@ -159,18 +160,15 @@ class LiveSupply(Supply):
     def __init__(self, channel: Channel) -> None:
         seed = bytes(channel.receive(DEALER, SEED_BYTES))
         super().__init__(seed, channel.rank, channel.parties, self._received, channel.ledger)
-        self.asks = channel.rank == channel.parties - 1
-        """Whether this party asks for the items of all."""
         self._channel, self._asked = channel, Labels()
-        self._taken: deque[str] = deque(maxlen=_REMEMBERED)
-        self._ahead: deque[str] = deque()
-        self._covered = 0  # of those ahead, how many were asked for
-        self._arrived: dict[bytes, memoryview] = {}
-        self._awaited = 0  # messages of the dealer
+        self._taken = deque[str](maxlen=_REMEMBERED)
+        self._ahead = deque[str]()
+        self._due = deque[str]()  # labels of what the dealer will send next
+        self._arrived = dict[str, bytearray]()
 
     def take(self, kind: str, **parameters: Any) -> Any:
         """This party's part of the next item."""
-        if self.asks:
+        if self.rank == self.parties - 1:  # it asks for all
             self._ask(described(kind, parameters))
         return super().take(kind, **parameters)
 
@@ -180,7 +178,7 @@ class LiveSupply(Supply):
 
     def finish(self) -> None:
         """Tell the dealer that this party has what it needs; without it, the dealer fails."""
-        while self._awaited > 0:
+        while self._due:
             self._receive()
         self._channel.send(DEALER, b"")
 
@@ -188,45 +186,41 @@ class LiveSupply(Supply):
         """Ask for an item and those that are foreseen, as far as they were not asked for."""
         if self._ahead and self._ahead[0] == wanted:
             self._ahead.popleft()
-            self._covered -= 1
         else:
             self._ahead.clear()
-            self._covered = 0
         self._taken.append(wanted)
-        if self._covered >= _CONTEXT // 2:
-            return
-        if len(self._ahead) < _CONTEXT // 2:
+        if len(self._ahead) < _LOW:
             self._ahead += continuation([*self._taken, *self._ahead])
-        needed, request, size = Counter(self._labels), [], 0
-        for place, each in enumerate((wanted, *islice(self._ahead, _CONTEXT))):
-            self._covered = place
-            needed[each] += 1
-            kind, parameters = json.loads(each)
-            size += dealing.correction_bytes(kind, parameters)
-            if place and (kind in dealing.COMMON or size > _LARGEST_AHEAD):
+        needed, request, total = Counter[str](), [], 0
+        for early, each in enumerate((wanted, *islice(self._ahead, _CONTEXT))):
+            kind, parameters, size = _facts(each)
+            total += size
+            if early and (kind in dealing.COMMON or total > _LARGEST_AHEAD):
                 break
-            if self._asked[each] < needed[each]:
-                self._asked[each] += 1
+            needed[each] += 1
+            if self._asked[each] < self._labels[each] + needed[each]:
+                self._due.append(self._asked.next(kind, parameters))
                 request.append([kind, parameters])
         if request:
-            self._awaited += len(request)
             content = {"op": self._channel.path(), "items": request}
             self._channel.send(DEALER, json.dumps(content).encode())
 
-    def _received(self, label: str, kind: str, parameters: dict[str, Any]) -> memoryview:
-        while digest(label) not in self._arrived:
+    def _received(self, label: str, kind: str, parameters: dict[str, Any]) -> bytearray:
+        while self._due and label not in self._arrived:
             self._receive()
-        return self._arrived.pop(digest(label))
+        if label in self._arrived:
+            return self._arrived.pop(label)
+        return self._channel.receive(DEALER, None)
 
     def _receive(self) -> None:
-        message = memoryview(self._channel.receive(DEALER, None))
-        self._arrived[bytes(message[:_DIGEST_BYTES])] = message[_DIGEST_BYTES:]
-        self._awaited -= 1
+        self._arrived[self._due.popleft()] = self._channel.receive(DEALER, None)
 
 
-def digest(label: str) -> bytes:
-    """By which the dealer's messages name an item."""
-    return hashlib.blake2b(label.encode(), digest_size=_DIGEST_BYTES).digest()
+@lru_cache(maxsize=4096)
+def _facts(text: str) -> tuple[str, dict[str, Any], int]:
+    """Kind, parameters and bytes of corrections of what is `described`."""
+    kind, parameters = json.loads(text)
+    return kind, parameters, dealing.correction_bytes(kind, parameters)
 
 
 def continuation(items: Sequence[str]) -> list[str]:
@@ -261,58 +255,31 @@ def serve(channel: Channel) -> tuple[int, int]:
     seeds = [os.urandom(SEED_BYTES) for _ in range(parties)]
     for rank, seed in enumerate(seeds):
         channel.send(rank, seed)
-    op: str = "start"
-    items: Items | None = []
-    while items is not None:
-        with channel.scope(op):
-            for kind, parameters in items:
-                label = labels.next(kind, parameters)
-                corrections = _dealt(kind, parameters, seeds, label)
-                sent += len(corrections)
-                for receiver in range(parties):
-                    if needs_corrections(kind, receiver, parties):
-                        channel.post(receiver, digest(label) + corrections)
-            op, items = _request(channel.receive(parties - 1, None))
+    message = bytearray(b'{"op": "start", "items": []}')
+    while message:
+        try:
+            request = parsed(message)
+            with channel.scope(str(request["op"])[:200]):
+                for kind, parameters in request["items"]:
+                    if dealing.correction_bytes(kind, parameters) > LARGEST:
+                        raise ValueError("too large")  # noqa: TRY301
+                    corrections = dealing.deal(
+                        kind, parameters, seeds, labels.next(kind, parameters)
+                    )
+                    sent += len(corrections)
+                    for receiver in range(parties):
+                        if needs_corrections(kind, receiver, parties):
+                            channel.post(receiver, corrections)
+                message = channel.receive(parties - 1, None)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                "not a request for preprocessing items",
+                code="invalid-value",
+                found=repr(bytes(message))[:80],
+            ) from error
     for rank in range(parties - 1):
         channel.receive(rank, 0)
     return labels.total(), sent
-
-
-def _request(message: bytearray) -> tuple[str, Items | None]:
-    """The operation for which items are asked, and the items; None: no more."""
-    try:
-        if not message:
-            return "end", None
-        content = parsed(message)
-        return str(content.get("op"))[:200], checked_items(content["items"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise _no_item(bytes(message)) from error
-
-
-def _dealt(kind: str, parameters: dict[str, Any], seeds: list[bytes], label: str) -> bytes:
-    """The corrections of an item, unless it is not one, or of more bytes than a message may have."""
-    try:
-        if dealing.correction_bytes(kind, parameters) < LARGEST:
-            return dealing.deal(kind, parameters, seeds, label)
-    except (KeyError, TypeError, ValueError, IndexError):
-        pass
-    raise _no_item(label)
-
-
-def _no_item(found: Any) -> InputError:
-    return InputError("not a preprocessing item", code="invalid-value", found=repr(found)[:80])
-
-
-def checked_items(content: Any) -> Items:
-    """Kind and parameters of items, from JSON.
-
-    Raises:
-        ValueError, TypeError: if they are something else.
-    """
-    items = [(kind, parameters) for kind, parameters in content]
-    if not all(isinstance(kind, str) and isinstance(each, dict) for kind, each in items):
-        raise TypeError("not a kind and its parameters")
-    return items
 
 
 def total_correction_bytes(items: Items, rank: int, parties: int) -> int:

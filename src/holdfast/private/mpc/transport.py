@@ -33,6 +33,8 @@ _FAREWELL_S = 1.0
 _ABORT = 0xFFFFFFFF  # sequence number of the frame by which a party says why it stops
 LARGEST = 1 << 36
 """Bytes of a message."""
+LARGEST_REQUEST = 1 << 20
+"""Bytes of a message to a dealer."""
 DEALER = -1
 """Rank of the dealer in messages."""
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -161,7 +163,6 @@ class Channel:
         connections: peer -> connected socket (TLS or not), for every other rank.
         timeout_s: longest wait for one message.
         network: to imitate; only between processes of one machine, whose clocks are the same.
-        largest: bytes of a message that is taken.
         clock: another one than the machine's, for tests.
     """
 
@@ -172,7 +173,6 @@ class Channel:
         *,
         timeout_s: float = TIMEOUT_S,
         network: Network | None = None,
-        largest: int = LARGEST,
         clock: Clock | None = None,
     ) -> None:
         self.rank, self.parties = rank, len(connections) + (rank != DEALER)
@@ -184,14 +184,15 @@ class Channel:
         self._noted = False
         self.ledger = Ledger()
         self.clock = clock or Clock()
-        self._network, self._timeout_s, self._largest = network, timeout_s, largest
+        self._network, self._timeout_s = network, timeout_s
         self._links: dict[int, _Link] = {}
         for peer, connection in sorted(connections.items()):
             self.attach(peer, connection)
 
     def attach(self, peer: int, connection: socket.socket) -> None:
         """Add a connection: that to a dealer comes after those to the parties."""
-        self._links[peer] = _Link(peer, connection, self._largest)
+        largest = LARGEST_REQUEST if self.rank == DEALER else LARGEST
+        self._links[peer] = _Link(peer, connection, largest)
 
     def scope(self, op: str, module: str | None = None) -> AbstractContextManager[None]:
         """Charge the messages inside to an operation; see `Ledger.scope`."""
@@ -223,14 +224,12 @@ class Channel:
         Returns:
             The payloads of the group in rank order, this party's own included.
         """
-        data = _octets(payload)
         self._noted = self._noted and group is not None
         members = range(self.parties) if group is None else sorted(group)
-        links = [self._links[peer] for peer in members if peer != self.rank]
-        for link in links:
-            self._post(link, data)
+        links = [self.post(peer, payload) for peer in members if peer != self.rank]
+        size = len(_octets(payload))
         everyone: list[Any] = [
-            payload if peer == self.rank else self._take(self._links[peer], len(data))
+            payload if peer == self.rank else self._take(self._links[peer], size)
             for peer in members
         ]
         self._settle(*links)
@@ -245,8 +244,17 @@ class Channel:
 
     def post(self, to: int, payload: Payload) -> _Link:
         """Send a payload to one peer, as soon as the connection takes it, while this party goes on."""
-        link = self._links[to]
-        self._post(link, _octets(payload))
+        link, data = self._links[to], _octets(payload)
+        header = _HEADER.pack(
+            len(data), link.sent, self.round, self._checksum(link), self.clock.now()
+        )
+        link.sent += 1
+        link.out.append(memoryview(header))
+        if len(data):
+            link.out.append(data)
+        if not self._offline(link):
+            self.ledger.row.bytes_sent += HEADER_BYTES + len(data)
+        link.move()
         return link
 
     def receive(self, frm: int, nbytes: int | None) -> bytearray:
@@ -276,18 +284,6 @@ class Channel:
         for link in self._links.values():
             with suppress(OSError):
                 link.socket.close()
-
-    def _post(self, link: _Link, data: memoryview) -> None:
-        header = _HEADER.pack(
-            len(data), link.sent, self.round, self._checksum(link), self.clock.now()
-        )
-        link.sent += 1
-        link.out.append(memoryview(header))
-        if len(data):
-            link.out.append(data)
-        if not self._offline(link):
-            self.ledger.row.bytes_sent += HEADER_BYTES + len(data)
-        link.move()
 
     def _take(self, link: _Link, nbytes: int | None) -> bytearray:
         start = time.monotonic()
