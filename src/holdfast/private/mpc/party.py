@@ -30,9 +30,9 @@ class Party:
     Args:
         channel: connection to the other parties (`transport.Channel`).
         supply: preprocessing items in order; None in mode ``replicated3``, where party 2 makes them.
-        mode: ``dealer`` (a trusted dealer who colludes with nobody), ``replicated3`` (3 parties, at
-            most one of them dishonest-but-curious), or ``insecure-local`` (one process, for tests). All
-            are semi-honest.
+        mode: ``dealer`` (a trusted dealer who colludes with nobody), ``replicated3`` (replicated secret
+            sharing among 3 parties, of whom no two collude), or ``insecure-local`` (one process, for
+            tests). All are semi-honest.
         fraction_bits: fractional bits of encoded numbers, 8 to 26.
         comparison: ``tree`` (3 rounds, few bytes of preprocessing), or ``dcf`` (2 parties, 1 round,
             large keys).

@@ -47,8 +47,9 @@ def shared_product(
         result = result.clipped(-largest, largest)
     if declared is not None:
         result = declared
-    opened = y.fixed is not None and x.party.group is None
-    fixed = y.fixed.setdefault(op, arithmetic.Fixed()) if opened else None
+    fixed = None
+    if y.fixed is not None and x.party.group is None:
+        fixed = y.fixed.setdefault(op, arithmetic.Fixed())
     scales = (x.target(), y.target())
     split = "left" if fixed is not None else "either"
     with x.scope(name):
@@ -71,8 +72,8 @@ def _planned(
 ) -> Rounds[Tensor]:
     party = x.party
     if plan.split is None:
-        operands = yield from parallel(x.operand(plan.left), y.operand(plan.right))
-        return (yield from arithmetic.product(party, op, *operands, options, fixed))
+        left, right = yield from parallel(x.operand(plan.left), y.operand(plan.right))
+        return (yield from arithmetic.product(party, op, left, right, options, fixed))
     left, right = yield from parallel(x.narrow(plan.left), y.narrow(plan.right))
     # operand = high 2^limb + low; the two products are truncated apart, and then fit together.
     operand = left if plan.split == "left" else right

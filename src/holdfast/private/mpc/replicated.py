@@ -1,12 +1,12 @@
 """Replicated secret sharing among three parties (mode ``replicated3``), of whom no two collude; no dealer.
 
-x = c0 + c1 + c2; party 0 holds (c0, c1), party 1 (c1, c2), party 2 (c2, c0) (Araki et al., CCS 2016). Sums and
-public factors are local. Each party computes three of the nine terms of a product; what they add up to is
-replicated again by one ring element per party. Party 2 masks its element by a stream that it has in common
-with party 0, and sends it at once. Parties 0 and 1 choose c0 and c2 as streams that they have in common with
-party 2, and open c1 to each other; they do that when the result enters the next product, since what is
-truncated or compared before needs no replication. So party 2 waits for nobody (as in ASTRA, Chaudhari et
-al., CCSW 2019).
+x = c0 + c1 + c2; party 0 holds (c0, c1), party 1 (c1, c2), party 2 (c2, c0) (Araki et al., CCS 2016). Sums
+and public factors are local. Each party computes some of the nine terms of a product; what they add up to
+is replicated again by one ring element per party. Party 2 masks its element by a stream that it has in
+common with party 0, and sends it at once. Parties 0 and 1 choose c0 and c2 as streams that they have in
+common with party 2, and open c1 to each other; they do that when the result enters the next product, since
+what is truncated or compared before needs no replication. So party 2 waits for nobody (as in ASTRA,
+Chaudhari et al., CCSW 2019).
 
 Everything else is computed by parties 0 and 1, on c0 + c1 and c2, with the protocols of the other modes:
 party 2 makes the random items for these, and sees no opening.
@@ -46,7 +46,7 @@ class Replicated(NamedTuple):
 
 
 def shared(party: Party, owner: int, shape: tuple[int, ...], value: Tensor | None) -> Replicated:
-    """An input: a stream that the owner has in common with one party, and what is left, sent to the other."""
+    """An input: a stream that the owner shares with one party, and what is left, sent to the other."""
     peer, receiver = {0: (2, 1), 1: (2, 0), 2: (0, 1)}[owner]
     mask = party.streams.common((owner, peer), shape)
     zero = torch.zeros(shape, dtype=torch.int64)

@@ -63,7 +63,7 @@ class SharedTensor:
     ) -> None:
         self.party, self.share, self.scale, self.allowed = party, share, scale, allowed
         self.second: Tensor | None
-        """In mode ``replicated3``: what makes the share a replicated one (`replicated.Replicated`), if it is."""
+        """What makes it a replicated share (`replicated.Replicated`), if it is one."""
         self.bound = bound or Bound.of(bounds.DEFAULT if scale else bounds.DEFAULT_INTEGER)
         self.keep = party.fraction_bits if keep is None else keep
         self.name = name
@@ -147,21 +147,17 @@ class SharedTensor:
         self,
         change: Callable[..., Tensor],
         *others: SharedTensor,
-        scale: int | None = None,
-        bound: Bound | None = None,
-        keep: int | None = None,
+        **facts: Any,
     ) -> SharedTensor:
         """A linear map of shares, which leaves replicated ones replicated.
 
         Args:
             change: from the shares of this tensor and others.
             others: what else it takes.
-            scale: as of `like`.
-            bound: as of `like`.
-            keep: as of `like`.
+            facts: `scale`, `bound` and `keep` of the result, as of `like`.
         """
         tensors = (self, *others)
-        out = self.like(change(*(each.share for each in tensors)), scale, bound, keep)
+        out = self.like(change(*(each.share for each in tensors)), **facts)
         seconds = [each.second for each in tensors if each.second is not None]
         if len(seconds) == len(tensors):
             out.second = change(*seconds)
@@ -255,7 +251,7 @@ class SharedTensor:
         )
 
     def operand(self, scale: int) -> Rounds[Any]:
-        """The share with so many fractional bits, as products take it: replicated in mode ``replicated3``."""
+        """The share with so many fractional bits; replicated, as products take it, in ``replicated3``."""
         if scale != self.scale or self.party.group is None:
             return (yield from arithmetic.truncate(self.party, self.share, self.scale - scale))
         given = self.share if self.second is None else Replicated(self.share, self.second)
