@@ -169,17 +169,16 @@ class Forecast(Answer):
             {"network": f"{name} ({_described(network)})", "seconds": self.seconds(network)}
             for name, network in choices.items()
         ]
-        columns = {
-            "network": ColumnFormat("Network"),
-            "seconds": ColumnFormat("Time", "s", digits=3),
-        }
-        caption = "One row per network; on this machine the time is that of the computation."
         once = size(sum(row["bytes"] for row in self.setup))
         sentence = (
             f"One call takes {duration(self.seconds(LAN))} on a LAN and {duration(self.seconds(WAN))} on a "
             f"WAN; the set-up sends {once} once per model."
         )
-        table = Table(pa.Table.from_pylist(rows), columns, caption)
+        table = Table(
+            pa.Table.from_pylist(rows),
+            {"network": ColumnFormat("Network"), "seconds": ColumnFormat("Time", "s", digits=3)},
+            "One row per network; on this machine the time is that of the computation.",
+        )
         return Section("networks", "How long does a call take?", sentence, [], [table])
 
     def _comparison(self) -> list[Section]:

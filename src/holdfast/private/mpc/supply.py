@@ -191,7 +191,7 @@ class LiveSupply(Supply):
         self._taken.append(wanted)
         if len(self._ahead) < _LOW:
             self._ahead += continuation([*self._taken, *self._ahead])
-        needed, request, total = Counter[str](), [], 0
+        needed, request, total = Counter(), [], 0
         for early, each in enumerate((wanted, *islice(self._ahead, _CONTEXT))):
             kind, parameters, size = _facts(each)
             total += size
@@ -275,7 +275,7 @@ def serve(channel: Channel) -> tuple[int, int]:
             raise InputError(
                 "not a request for preprocessing items",
                 code="invalid-value",
-                found=repr(bytes(message))[:80],
+                found=repr(message)[:80],
             ) from error
     for rank in range(parties - 1):
         channel.receive(rank, 0)

@@ -308,10 +308,12 @@ class Channel:
             size = HEADER_BYTES + nbytes
             link.free_at = max(sent_at, link.free_at) + self._network.transfer_s(size)
             self.clock.wait_until(link.free_at + self._network.delay_s)
+        if self._offline(link):
+            self.round = max(self.round, round_)
+            return data
         row = self.ledger.row
-        reached = round_ + (not self._offline(link))
-        row.rounds += max(0, reached - self.round)
-        self.round = max(self.round, reached)
+        row.rounds += max(0, round_ + 1 - self.round)
+        self.round = max(self.round, round_ + 1)
         row.waiting_s += time.monotonic() - start
         return data
 
