@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,12 @@ import torch
 from torch import Tensor
 
 from holdfast.private.mpc import functions
+from holdfast.private.mpc.launch import PartyError, run_local
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.transport import HEADER_BYTES
 
 REPLICATED: dict[str, Any] = {"mode": "replicated3"}
-LIMIT = 2**63
 
 
 def components(party: Party, tensor: Any) -> list[np.ndarray]:
@@ -77,11 +78,6 @@ def test_products_of_integers_are_exact(op: str, left: Any, right: Any, options:
     once, again = simulate(3, main, **REPLICATED)[1]
     assert torch.equal(once, wanted)
     assert torch.equal(again, 2 * wanted)
-
-
-def payloads(party: Party, before: list[int]) -> int:
-    """Bytes that this party has sent since, without headers."""
-    return party.channel.ledger.total().bytes_sent - before[0]
 
 
 def test_a_product_costs_one_ring_element_per_party() -> None:
@@ -155,3 +151,25 @@ def test_random_expressions_match_float64() -> None:
         wanted = [z, (z + 1.5) * z, z.relu() * y.sum(), -(x.T @ x), z.argmax(1), x * x / size]
         for got, each in zip(simulate(3, main, **REPLICATED)[2], wanted, strict=True):
             assert (got - each).abs().max() <= 1e-3 * max(1.0, float(each.abs().max()))
+
+
+DYING = """
+import os, signal
+
+def main(party):
+    x = party.secret([1.0, -1.0], owner=0, shape=(2,))
+    y = x.relu()
+    if party.rank == {rank}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return (y * y).relu().reveal()
+"""
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_party_that_dies_ends_all(tmp_path: Path, rank: int) -> None:
+    script = tmp_path / "dying.py"
+    script.write_text(DYING.format(rank=rank))
+    with pytest.raises(PartyError) as failed:
+        run_local(3, script, mode="replicated3")
+    assert failed.value.failures.keys() == {0, 1, 2}
+    assert failed.value.failures[rank]["code"] == "party-died"
