@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.private.mpc import functions
+from holdfast.config import Duration
+from holdfast.private.mpc import functions, launch
 from holdfast.private.mpc.launch import PartyError, run_local
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.party import Party
@@ -34,6 +35,8 @@ def test_every_summand_is_at_two_parties_and_no_party_has_all(owner: int) -> Non
         x = party.secret(values if party.rank == owner else None, owner=owner)
         every = [x, x + 7, 3 - x, x.reshape(60, 100).sum(0), x.pad((1, 2), 5), x * 3 - x[:1]]
         every += [functions.cat([x, x]), party.public(values), x.reshape(2, -1).T]
+        every += [x.roll(7), x.unfold(0, 5, 3), x.chunk(4)[2], x.detach()[values % 9 == 0]]
+        every += [functions._windows(x.reshape(1, 1, 60, 100), (3, 2), (2, 2), (1, 1))]
         return [components(party, each) for each in every], [each.reveal() for each in every]
 
     results = simulate(3, main, **REPLICATED)
@@ -48,6 +51,10 @@ def test_every_summand_is_at_two_parties_and_no_party_has_all(owner: int) -> Non
     x = values.numpy()
     wanted = [x, x + 7, 3 - x, x.reshape(60, 100).sum(0), np.pad(x, (1, 2), constant_values=5)]
     wanted += [x * 3 - x[:1], np.concatenate([x, x]), x, x.reshape(2, -1).T]
+    windows = np.lib.stride_tricks.sliding_window_view
+    wanted += [np.roll(x, 7), windows(x, 5)[::3], np.split(x, 4)[2], x[x % 9 == 0]]
+    framed = windows(np.pad(x.reshape(60, 100), 1), (3, 2))[::2, ::2]
+    wanted += [framed.transpose(2, 3, 0, 1)[None, None]]
     for got, each in zip(results[2][1], wanted, strict=True):
         assert np.array_equal(got.numpy(), each)
 
@@ -153,23 +160,72 @@ def test_random_expressions_match_float64() -> None:
             assert (got - each).abs().max() <= 1e-3 * max(1.0, float(each.abs().max()))
 
 
-DYING = """
+FAILING = """
 import os, signal
 
 def main(party):
     x = party.secret([1.0, -1.0], owner=0, shape=(2,))
     y = x.relu()
     if party.rank == {rank}:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.{signal})
     return (y * y).relu().reveal()
 """
+DIFFERING = """
+import torch
+
+def main(party):
+    x = party.secret([1.5, 2.0], owner=0, shape=(2,))
+    y = {step}
+    return y.reveal()
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(launch, "_GRACE_S", 0.5)
+    monkeypatch.setattr(launch, "_END_S", 0.1)
+
+
+def failures(folder: Path, text: str, **settings: Any) -> dict[int, dict[str, Any]]:
+    path = folder / "script.py"
+    path.write_text(text)
+    with pytest.raises(PartyError) as failed:
+        run_local(3, path, mode="replicated3", **settings)
+    assert failed.value.failures.keys() == {0, 1, 2}
+    return failed.value.failures
 
 
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_party_that_dies_ends_all(tmp_path: Path, rank: int) -> None:
-    script = tmp_path / "dying.py"
-    script.write_text(DYING.format(rank=rank))
-    with pytest.raises(PartyError) as failed:
-        run_local(3, script, mode="replicated3")
-    assert failed.value.failures.keys() == {0, 1, 2}
-    assert failed.value.failures[rank]["code"] == "party-died"
+    found = failures(tmp_path, FAILING.format(rank=rank, signal="SIGKILL"))
+    assert found[rank]["code"] == "party-died"
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_party_that_falls_silent_ends_all(tmp_path: Path, rank: int) -> None:
+    text = FAILING.format(rank=rank, signal="SIGSTOP")
+    found = failures(tmp_path, text, timeout=Duration(1.0))
+    assert found.pop(rank)["code"] in ("stopped", "party-died")
+    assert ("peer-timeout", rank) in {(each["code"], each["peer"]) for each in found.values()}
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "x * (2.0 + {other})",
+        "x + (0.25 + {other})",
+        "x * x * (2 + {other})",
+        "x[torch.tensor([int({other})])]",
+    ],
+    ids=["factors", "summands", "products", "places"],
+)
+def test_parties_whose_public_operands_differ_reveal_nothing(
+    tmp_path: Path, step: str, rank: int
+) -> None:
+    other = step.format(other=f"(party.rank == {rank})")
+    found = failures(tmp_path, DIFFERING.format(step=other))
+    codes = {each["code"] for each in found.values()}
+    assert "desync" in codes
+    assert codes <= {"desync", "peer-aborted", "peer-lost"}
