@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.private.mpc import replicated
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import bilinear
 from holdfast.private.mpc.rounds import Rounds, opened_sum, parallel
@@ -49,6 +50,8 @@ def product(
 
     Opens e = x - a and d = y - b; then B(x, y) = c + B(e, b) + B(a, d) + B(e, d).
     """
+    if party.group is not None:
+        return (yield from replicated.product(party, op, x, y, options))
     if fixed is not None and fixed.label is None:
         yield from fixed.open(party, y)
     names = {"op": op, "left": tuple(x.shape), "right": tuple(y.shape), "options": options}
@@ -66,6 +69,9 @@ def product(
 
 def square(party: Party, x: Tensor) -> Rounds[Tensor]:
     """x^2 by a pair (a, c = a^2): opens e = x - a; x^2 = c + 2 e a + e^2. One round."""
+    if party.group is not None:
+        x = yield from replicated.replicated(party, x)
+        return (yield from replicated.product(party, "mul", x, x, ()))
     item = party.take("square", shape=tuple(x.shape))
     a = _tensor(item["a"])
     e = yield from opened(x - a)

@@ -691,11 +691,14 @@ def cat(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:
     bound = reduce(Bound.union, (tensor.bound for tensor in tensors))
     parts = [tensor.with_room(bound.finite()) for tensor in tensors]
     scale = max(part.scale for part in parts)
-    shares = [part.share << (scale - part.scale) for part in parts]
-    out = tensors[0].like(torch.cat(shares, dim=dim), scale, bound)
+
+    def joined(*shares: Tensor) -> Tensor:
+        moves = zip(shares, parts, strict=True)
+        return torch.cat([share << (scale - part.scale) for share, part in moves], dim=dim)
+
+    out = parts[0].mapped(joined, *parts[1:], scale=scale, bound=bound)
     start, sources = 0, []
     for tensor in tensors:
-        out = out.combined(tensor, out.share)
         place = (dim, start, tensor.shape[dim])
         sources.append((tensor, lambda g, place=place: g.narrow(*place)))
         start += tensor.shape[dim]

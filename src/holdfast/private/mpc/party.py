@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.private.mpc import randomness, ring
+from holdfast.private.mpc import randomness, replicated, ring
 from holdfast.private.mpc.bounds import DEFAULT, DEFAULT_INTEGER, MOST_BITS, Bound
 from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.rounds import Result, Rounds
@@ -30,9 +30,9 @@ class Party:
     Args:
         channel: connection to the other parties (`transport.Channel`).
         supply: preprocessing items in order; None in mode ``replicated3``, where party 2 makes them.
-        mode: ``dealer`` (a trusted dealer who colludes with nobody), ``replicated3`` (3 parties, at
-            most one of them dishonest-but-curious), or ``insecure-local`` (one process, for tests). All
-            are semi-honest.
+        mode: ``dealer`` (a trusted dealer who colludes with nobody), ``replicated3`` (replicated secret
+            sharing among 3 parties, of whom no two collude), or ``insecure-local`` (one process, for
+            tests). All are semi-honest.
         fraction_bits: fractional bits of encoded numbers, 8 to 26.
         comparison: ``tree`` (3 rounds, few bytes of preprocessing), or ``dcf`` (2 parties, 1 round,
             large keys).
@@ -75,10 +75,8 @@ class Party:
         self.supply = supply
         self._outside: list[tuple[str, str, np.ndarray]] = []  # operation, domain, bits "inside"
         if mode == "replicated3":
-            from holdfast.private.mpc.replicated import helper_supply
-
-            self.supply = helper_supply(channel, seeds)
-            self.group = (0, 1)
+            self.supply = replicated.item_supply(channel, seeds)
+            self.group = replicated.PAIR
 
     @property
     def lead(self) -> bool:
@@ -102,7 +100,7 @@ class Party:
 
     def _open(self, payload: np.ndarray) -> list[np.ndarray]:
         if self.group is not None and self.rank not in self.group:
-            # Party 2 of replicated3 walks the protocol to deal its items, and sees no opening.
+            # Party 2 of replicated3 walks the protocol to make its items, and sees no opening.
             return [np.zeros_like(payload)] * len(self.group)
         received = self.channel.exchange(payload, self.group)
         return [np.frombuffer(each, payload.dtype).reshape(payload.shape) for each in received]
@@ -166,14 +164,15 @@ class Party:
         if tensor is not None:
             value = ring.encode(tensor, scale, name)
             ring.check_within(tensor, low, high, name)
-        if self.mode == "replicated3":
-            from holdfast.private.mpc.replicated import share_in_pair
-
-            share = share_in_pair(self, owner, tuple(size), value)
+        second = None
+        if self.group is not None:
+            share, second = replicated.shared(self, owner, tuple(size), value)
         else:
             share = self.streams.share(owner, tuple(size), value)
-        allowed = _policy(reveal_to, self.parties)
-        return self.tensor(share, scale, allowed, bound=Bound(low, high), keep=scale, name=name)
+        allowed, limits = _policy(reveal_to, self.parties), Bound(low, high)
+        out = self.tensor(share, scale, allowed, bound=limits, keep=scale, name=name)
+        out.second = second
+        return out
 
     def tensor(self, *args: Any, **kwargs: Any) -> SharedTensor:
         """A tensor of this party, of its kind; arguments as of `SharedTensor`."""
@@ -230,8 +229,12 @@ class Party:
         encoded = ring.encode(tensor, scale)
         self.agree(encoded.numpy().tobytes(), scale)
         bound = bound.widened(2.0**-scale if scale else 0.0)
-        share = encoded if self.lead else torch.zeros_like(encoded)
-        return self.tensor(share, scale, bound=bound, name="a public value")
+        zero = torch.zeros_like(encoded)
+        share = encoded if self.lead else zero
+        out = self.tensor(share, scale, bound=bound, name="a public value")
+        if self.group is not None:  # as the summand of parties 0 and 1
+            out.second = encoded if self.rank in self.group else zero
+        return out
 
     # --- What all parties must see the same ------------------------------------------------------
 

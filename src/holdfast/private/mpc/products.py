@@ -47,7 +47,9 @@ def shared_product(
         result = result.clipped(-largest, largest)
     if declared is not None:
         result = declared
-    fixed = None if y.fixed is None else y.fixed.setdefault(op, arithmetic.Fixed())
+    fixed = None
+    if y.fixed is not None and x.party.group is None:
+        fixed = y.fixed.setdefault(op, arithmetic.Fixed())
     scales = (x.target(), y.target())
     split = "left" if fixed is not None else "either"
     with x.scope(name):
@@ -57,7 +59,7 @@ def shared_product(
         share = x.party.run(_planned(x, y, op, options, fixed, plan))
         if plan.split is not None:
             result = result.widened(2.0**-plan.scale)
-        return x.combined(y, share, plan.scale, result)
+        return x.like(share, plan.scale, result, others=[y])
 
 
 def _planned(
@@ -69,9 +71,10 @@ def _planned(
     plan: bounds.ProductPlan,
 ) -> Rounds[Tensor]:
     party = x.party
-    left, right = yield from parallel(x.narrowing(plan.left), y.narrowing(plan.right))
     if plan.split is None:
+        left, right = yield from parallel(x.operand(plan.left), y.operand(plan.right))
         return (yield from arithmetic.product(party, op, left, right, options, fixed))
+    left, right = yield from parallel(x.narrowing(plan.left), y.narrowing(plan.right))
     # operand = high 2^limb + low; the two products are truncated apart, and then fit together.
     operand = left if plan.split == "left" else right
     high = yield from arithmetic.truncate(party, operand, plan.limb)
@@ -135,7 +138,11 @@ def public_product(
     result, _ = bounds.bound_with_factor(x.bound, factor.values, op, left=left)
     x = x.narrowed()
     if result.fits(x.scale + factor.scale):
-        return x.like(multiply(x.share, factor.encoded), x.scale + factor.scale, result)
+        return x.mapped(
+            lambda share: multiply(share, factor.encoded),
+            scale=x.scale + factor.scale,
+            bound=result,
+        )
     with x.scope(name or op):
         width = bounds.Bound.of(sums).room - x.scale
         if width < _LEAST_WIDTH:

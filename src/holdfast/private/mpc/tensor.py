@@ -21,6 +21,7 @@ from holdfast.errors import InputError
 from holdfast.private.mpc import arithmetic, bounds, comparison, ring
 from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.products import public_product, shared_product
+from holdfast.private.mpc.replicated import Replicated, replicated
 from holdfast.private.mpc.ring import RangeError
 from holdfast.private.mpc.rounds import Rounds, opened_sum, parallel
 
@@ -86,7 +87,7 @@ def _comparison(
             one = np.bitwise_xor.reduce(bits, axis=-1)
             return (yield from comparison.to_arithmetic(x.party, one))
 
-        out = x.combined(right, x.run(name, protocol()), 0, Bound(0.0, 1.0))
+        out = x.like(x.run(name, protocol()), 0, Bound(0.0, 1.0), others=[right])
         return 1 - out if inverted else out
 
     return compared
@@ -124,6 +125,8 @@ class SharedTensor:
         name: str = "",
     ) -> None:
         self.party, self.share, self.scale, self.allowed = party, share, scale, allowed
+        self.second: Tensor | None
+        """What makes it a replicated share (`replicated.Replicated`), if it is one."""
         self.bound = bound or Bound.of(bounds.DEFAULT if scale else bounds.DEFAULT_INTEGER)
         self.keep = party.fraction_bits if keep is None else keep
         self.name = name
@@ -140,6 +143,15 @@ class SharedTensor:
         if not stored.fits(scale):
             raise self.refused(stored, scale)
         party.channel.ledger.note_margin(ring.LIMIT_BITS - stored.bits - scale)
+
+    @property
+    def share(self) -> Tensor:
+        """This party's share."""
+        return self._share
+
+    @share.setter
+    def share(self, share: Tensor) -> None:
+        self._share, self.second = share, None
 
     def __repr__(self) -> str:
         return f"SharedTensor(shape={tuple(self.shape)}, scale={self.scale})"
@@ -172,27 +184,40 @@ class SharedTensor:
         scale: int | None = None,
         bound: Bound | None = None,
         keep: int | None = None,
+        others: Sequence[SharedTensor] = (),
     ) -> SharedTensor:
-        """A tensor with another share, under the same policy; without a scale, of the same numbers."""
+        """A tensor with another share; without a scale, of the same numbers.
+
+        What may be revealed is what this tensor allows, and others that it was computed from.
+        """
         name = ""
         if scale is None:
             scale, name = self.scale, self.name
             keep = self.keep if keep is None else keep
         bound = self.bound if bound is None else bound
-        return self.party.tensor(share, scale, self.allowed, bound=bound, keep=keep, name=name)
+        limits = [each.allowed for each in (self, *others) if each.allowed is not None]
+        allowed = frozenset.intersection(*limits) if limits else None
+        return self.party.tensor(share, scale, allowed, bound=bound, keep=keep, name=name)
 
-    def combined(
+    def mapped(
         self,
-        other: SharedTensor,
-        share: Tensor,
-        scale: int | None = None,
-        bound: Bound | None = None,
+        change: Callable[..., Tensor],
+        *others: SharedTensor,
+        **facts: Any,
     ) -> SharedTensor:
-        """A tensor computed from two: what may be revealed is what both allow."""
-        result = self.like(share, scale, bound)
-        if other.allowed is not None:
-            result.allowed = other.allowed if self.allowed is None else self.allowed & other.allowed
-        return result
+        """A linear map of shares, which leaves replicated ones replicated.
+
+        Args:
+            change: from the shares of this tensor and others.
+            others: what else it takes.
+            facts: `scale`, `bound` and `keep` of the result, as of `like`.
+        """
+        tensors = (self, *others)
+        out = self.like(change(*(each.share for each in tensors)), others=others, **facts)
+        seconds = [each.second for each in tensors if each.second is not None]
+        if len(seconds) == len(tensors):
+            out.second = change(*seconds)
+        return out
 
     def refused(self, bound: Bound, scale: int, other: SharedTensor | None = None) -> RangeError:
         """The error for a result that does not fit."""
@@ -215,7 +240,7 @@ class SharedTensor:
 
     def detach(self) -> SharedTensor:
         """The same values without their history."""
-        return self.like(self.share)
+        return self.mapped(torch.positive)
 
     def fix(self) -> SharedTensor:
         """Declare that this tensor is the right operand of many products: its mask is opened once."""
@@ -266,6 +291,15 @@ class SharedTensor:
             yield from arithmetic.truncate(self.party, self.share, self.scale - self.target(limit))
         )
 
+    def operand(self, scale: int) -> Rounds[Any]:
+        """The share with so many fractional bits; replicated, as products take it, in ``replicated3``."""
+        if scale != self.scale or self.party.group is None:
+            return (yield from arithmetic.truncate(self.party, self.share, self.scale - scale))
+        given = self.share if self.second is None else Replicated(self.share, self.second)
+        # Whoever holds this tensor gains from it.
+        self.share, self.second = pair = yield from replicated(self.party, given)
+        return pair
+
     def narrowed(self, limit: int | None = None) -> SharedTensor:
         """The same values with the fractional bits that it keeps: one round if there are more.
 
@@ -295,8 +329,9 @@ class SharedTensor:
         bits = min(self.party.fraction_bits, self.bound.finite().room)
         if self.scale >= bits:
             return self
-        share = self.share << (bits - self.scale)
-        return self.like(share, bits, keep=bits).recorded((self, lambda g: g))
+        more = bits - self.scale
+        out = self.mapped(lambda share: share << more, scale=bits, keep=bits)
+        return out.recorded((self, lambda g: g))
 
     def argument(self) -> SharedTensor:
         """As the argument of a function: fixed-point, with at most 26 fractional bits, and room for 2 x."""
@@ -307,7 +342,7 @@ class SharedTensor:
         """The numbers that are stored, where masks stand in for minus infinity."""
         if self.bound.floor is None:
             return self
-        return self.like(self.share, bound=self.bound.finite()).recorded((self, lambda g: g))
+        return self.mapped(torch.positive, bound=self.bound.finite()).recorded((self, lambda g: g))
 
     def within(self, bound: float | Sequence[float]) -> SharedTensor:
         """The same values, declared to be within a bound; checked in secret: 3 rounds, 18 bytes.
@@ -341,12 +376,12 @@ class SharedTensor:
         stored = bound.finite()
         x, y = self.with_room(stored), right.with_room(stored)
         scale = max(x.scale, y.scale)
-        share = (x.share << (scale - x.scale)) + (y.share << (scale - y.scale))
-        out = self.combined(right, share, scale, bound)
+        steps = (scale - x.scale, scale - y.scale)
+        out = x.mapped(lambda a, b: (a << steps[0]) + (b << steps[1]), y, scale=scale, bound=bound)
         return out.recorded((self, _summed_to(self.shape)), (right, _summed_to(right.shape)))
 
     def __neg__(self) -> SharedTensor:
-        return self.like(-self.share, bound=-self.bound).recorded((self, lambda g: -g))
+        return self.mapped(torch.neg, bound=-self.bound).recorded((self, lambda g: -g))
 
     def __sub__(self, other: Value) -> SharedTensor:
         return self + -self.lift(other)
@@ -361,7 +396,7 @@ class SharedTensor:
         dims = _dims(dim, self.ndim)
         bound = self.bound.times(math.prod(self.shape[axis] for axis in dims))
         x = self.with_room(bound)
-        out = x.like(x.share.sum(dim=dims, keepdim=keepdim) if dims else x.share, bound=bound)
+        out = x.mapped(lambda t: t.sum(dim=dims, keepdim=keepdim) if dims else t, bound=bound)
 
         kept = _kept(self.shape, dims)
         return out.recorded((self, lambda g: g.reshape(kept).expand(self.shape)))
@@ -400,7 +435,10 @@ class SharedTensor:
 
         bound = self.bound.union(Bound(0.0, 0.0)) if fills else self.bound
         back = _gathered(self.shape, lambda t, _: move(t, *args, **kwargs))
-        return self.like(share, bound=bound).recorded((self, back))
+        out = self.like(share, bound=bound)
+        if self.second is not None:
+            out.second = move(self.second, *args, **kwargs)
+        return out.recorded((self, back))
 
     def __getattr__(self, name: str) -> Any:
         """What torch's tensors have too: a name that ends in an underscore changes the tensor itself."""
@@ -504,7 +542,7 @@ class SharedTensor:
             return self.product(self, "mul", name="square", bound=bound)
 
         def protocol() -> Rounds[Tensor]:
-            x = yield from self.narrowing()
+            x = yield from self.operand(bits)
             return (yield from arithmetic.square(self.party, x))
 
         out = self.like(self.run("square", protocol()), 2 * bits, bound)
@@ -627,6 +665,8 @@ class SharedTensor:
         with party.channel.scope("agree"):
             party.channel.confirm()
         with party.channel.scope("reveal"):
+            if party.group is not None and party.rank not in party.group:
+                share = torch.zeros_like(share)
             if party.parties > 2:  # a sum of inputs must not show the inputs
                 share = share + party.streams.zero(tuple(share.shape))
             total = _collect(party, share, list(ranks))
@@ -717,7 +757,7 @@ def _gathered(shape: torch.Size, move: Callable[[Tensor, torch.Size], Tensor]) -
         most = float(copies.max()) if copies.numel() else 1.0
         bound = g.bound.union(Bound(0.0, 0.0)).times(most)
         g = g.with_room(bound)
-        return g.like(gathered(g.share), bound=bound)
+        return g.mapped(gathered, bound=bound)
 
     return back
 
