@@ -261,7 +261,7 @@ def test_restarts_go_to_their_own_attempts(tmp_path: Path) -> None:
         Attempt(7, ("n2",), 1000, 1720, submit=700),
     )
     record(tmp_path / "run", boot_id="a", end="")
-    record(tmp_path / "run", begin=1100, restarts=1, boot_id="a")
+    record(tmp_path / "run", begin=1100, restarts=1, boot_id="b", node="n2")
     found = ledger(log, [tmp_path / "run"])
     hours = {part: round((found.hours[part] or 0) * 3600 / 8, 6) for part in LABELS}
     assert (hours["productive"], hours["replayed"], hours["data_wait"]) == (280, 280, 240)
@@ -328,7 +328,10 @@ def test_a_silent_record_without_a_failure_hung(tmp_path: Path) -> None:
 
 def test_changes_of_one_run_leave_those_of_another(tmp_path: Path) -> None:
     log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720), Attempt(8, ("n2",), 0, 720))
-    both = [record(tmp_path / "a", run_id="a"), record(tmp_path / "b", run_id="b", job=8)]
+    both = [
+        record(tmp_path / "a", run_id="a"),
+        record(tmp_path / "b", run_id="b", job=8, node="n2"),
+    ]
     found = ledger(log, both)
     wins = {row["change"]: row["hours_a_month"] for row in found.changes}
     month = 30 * 86_400 / (log.end_s - log.begin_s)
@@ -343,6 +346,31 @@ def test_a_folder_without_records(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         ledger(log, [tmp_path])
     assert caught.value.code == "no-data"
+
+
+def test_records_of_another_cluster_are_not_counted(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n2",), 0, 720))
+    found = ledger(log, [record(tmp_path / "run", node="n1.example.org")])
+    assert found.hours["productive"] is None
+    assert any("elsewhere" in each.text for each in found.unknowns() if each.doubt)
+    assert ledger(log, [record(tmp_path / "own", node="N2.example.org")]).runs == 1
+
+
+def test_restarts_tell_attempts_apart_whatever_the_clock_says(tmp_path: Path) -> None:
+    """Slurm before 23 gives no restarts: the order of the attempts does."""
+    first = Attempt(7, ("n1",), 0, 600, "NODE_FAIL")
+    log = cluster(tmp_path, first, Attempt(7, ("n1",), 700, 1420, submit=650))
+    # Its clock is 700 s behind: by the time alone it would be the first attempt's.
+    found = ledger(log, [record(tmp_path / "run", begin=100, restarts=1)])
+    assert found.hours["productive"] is None
+    assert any("clocks differ" in each.text for each in found.unknowns() if each.doubt)
+
+
+def test_a_window_after_the_log(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    with pytest.raises(InputError) as caught:
+        ledger(log.store, since="2027-01-01")
+    assert (caught.value.code, caught.value.place) == ("no-data", "since")
 
 
 # --- Changes ----------------------------------------------------------------------------------------
@@ -427,6 +455,16 @@ def test_co2_of_the_parts(tmp_path: Path) -> None:
     assert sum(each or 0 for each in table["kg_co2"].to_pylist()) == pytest.approx(kg)
     by_part = dict(zip(table["part"].to_pylist(), table["kg_co2"].to_pylist(), strict=True))
     assert by_part["Idle"] is None  # what idle machines draw is not known
+
+
+def test_hours_without_an_intensity_are_said(tmp_path: Path) -> None:
+    log = Log([Attempt(7, ("n1",), 0, 7200)], nodes=EIGHT).open(tmp_path / "log")
+    rows = [f"2026-01-0{day}T{hour}:00Z,500,gCO2/kWh,average" for day, hour in ((4, 23), (5, "00"))]
+    file = tmp_path / "half.csv"
+    file.write_text("\n".join(["timestamp,value,unit,kind", *rows]) + "\n")
+    half = ledger(log, signal=carbon.read_signal(file))
+    assert half.kg_per_hour == pytest.approx(ledger(log, signal=500.0).kg_per_hour)
+    assert any("no intensity for 50 %" in each.text for each in half.unknowns() if each.doubt)
 
 
 # --- The command ------------------------------------------------------------------------------------

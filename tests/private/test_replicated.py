@@ -218,8 +218,9 @@ def test_a_party_that_falls_silent_ends_all(tmp_path: Path, rank: int) -> None:
         "x + (0.25 + {other})",
         "x * x * (2 + {other})",
         "x[torch.tensor([int({other})])]",
+        "x.roll(int({other}))",
     ],
-    ids=["factors", "summands", "products", "places"],
+    ids=["factors", "summands", "products", "places", "moves"],
 )
 def test_parties_whose_public_operands_differ_reveal_nothing(
     tmp_path: Path, step: str, rank: int

@@ -12,6 +12,7 @@ import pyarrow as pa
 from holdfast.answer import ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.carbon.accounting import account
 from holdfast.carbon.signals import Signal
+from holdfast.errors import InputError
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.log import AnyLog, FleetLog, open_log
 from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
@@ -313,7 +314,16 @@ def ledger(
         InputError: what opening the store and reading the records refuse.
     """
     log = open_log(store, since=since)
+    if log.begin_s >= last_s(log) and log.count("attempts"):
+        raise InputError(
+            "the window begins after the log's end",
+            code="no-data",
+            place="since",
+            found=minute(log.begin_s),
+            expected=f"a time before {minute(last_s(log.whole))}",
+        )
     found = records(log, runs)
+    kg_per_hour, unlit = (None, []) if signal is None else _kg_per_hour(log, signal)
     used = use(log, found.use, by)
     had = capacity(log, used.allocated)
     hours: dict[str, float | None] = {OUT: had.out, IDLE: None, WAITING: had.waiting}
@@ -345,22 +355,29 @@ def ledger(
         ci95,
         len(found.by_run),
         used.by,
-        None if signal is None else _kg_per_hour(log, signal),
+        kg_per_hour,
         tuple(changes(log, hours, ci95, used, found.by_run)),
         {
             "checkpoint_interval_s": assumptions.checkpoint_interval_s,
             "init_s": log.init_s,
             "write_s": assumptions.write_s,
         },
-        tuple(_gaps(log, had, used, found.doubts)),
+        tuple(_gaps(log, had, used, [*found.doubts, *unlit])),
         log=log,
     )
 
 
-def _kg_per_hour(log: FleetLog, signal: Signal | float) -> float | None:
+def _kg_per_hour(log: FleetLog, signal: Signal | float) -> tuple[float | None, list[str]]:
+    """Mean CO2 of the allocated hours that have an intensity, and what is doubtful about it."""
     emitted = account(log, signal)
-    kg = emitted.totals["kg_co2"]
-    return None if kg is None or not emitted.gpu_hours else kg / emitted.gpu_hours
+    kg, energy, without = (
+        emitted.totals[name] or 0.0
+        for name in ("kg_co2", "energy_kwh", "energy_kwh_without_intensity")
+    )
+    share = without / (energy or 1.0)
+    doubts = [f"The signal has no intensity for {percent(share)} of the energy"] if without else []
+    hours = emitted.gpu_hours * (1 - share)
+    return (kg / hours if hours > 0 else None), doubts
 
 
 def _gaps(log: FleetLog, had: Capacity, used: Use, doubts: Sequence[str]) -> list[Unknown]:

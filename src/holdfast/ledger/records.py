@@ -8,7 +8,7 @@ the record does not count are unrecorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,8 @@ class Recorded:
     ended: bool
     """All its processes ended by themselves: what follows is the job's own end."""
     gpus: float
+    nodes: frozenset[str]
+    """Their first labels, in lower case."""
     parts: dict[str, np.ndarray]
     """Part of the ledger -> seconds of all ranks' mean in each of equal parts of the record's time."""
     edges_s: np.ndarray
@@ -108,6 +110,8 @@ def records(log: FleetLog, folders: Sequence[str | Path]) -> Records:
     attempts = _attempts(log, sorted({each.job for each in launches}))
     taken: dict[int, list[Recorded]] = {}
     for each in sorted(launches, key=lambda launch: (launch.begin_s, launch.run)):
+        if each.end_s <= log.begin_s:
+            continue
         found = _attempt_of(each, attempts, doubts)
         if found is not None:
             mine = taken.setdefault(found["key"], [])
@@ -146,6 +150,7 @@ def _launches(home: Path, doubts: list[str]) -> Iterator[Recorded]:
             origin + each.end_s,
             all(run.processes[member].end in ("clean", "exception") for member in each.processes),
             sum(run.processes[member].gpus for member in each.processes),
+            _short(run.processes[member].node for member in each.processes),
             {part: books.binned[place, PARTS.index(name)] for name, part in OF_RECORD.items()},
             edges,
         )
@@ -168,7 +173,8 @@ def _attempts(log: FleetLog, jobs: Sequence[str]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     if numbers:
         for row in log.rows(
-            f"""SELECT key, job_id_raw, restarts, {width(log)} AS wide, stop_s - exposed_s AS begin_s,
+            f"""SELECT key, job_id_raw, coalesce(restarts, attempt - 1) AS restarts, nodes,
+                {width(log)} AS wide, stop_s - exposed_s AS begin_s,
                 start_s, stop_s, key IN (SELECT key FROM {infrastructure_failures(log)}) AS failed
             FROM {log.executions}
             WHERE job_id_raw IN ({", ".join(map(str, numbers))}) AND exposed_s > 0 ORDER BY stop_s"""
@@ -179,11 +185,15 @@ def _attempts(log: FleetLog, jobs: Sequence[str]) -> dict[str, list[Row]]:
 
 def _attempt_of(launch: Recorded, attempts: dict[str, list[Row]], doubts: list[str]) -> Row | None:
     """The attempt of a launch: of its job, with its restart count where both tell one, and its time."""
-    mine = [
-        row
-        for row in attempts.get(launch.job, [])
-        if None in (row["restarts"], launch.restarts) or row["restarts"] == launch.restarts
-    ]
+    every = attempts.get(launch.job, [])
+    # A log without duplicates has the last of several attempts as its first.
+    mine = [row for row in every if row["restarts"] == launch.restarts] or every
+    if mine and not any(launch.nodes & _short(row["nodes"] or launch.nodes) for row in mine):
+        nodes = ", ".join(sorted(launch.nodes)[:3])
+        doubts.append(
+            f"{launch.run} ran on {nodes}, its job {launch.job} of the log elsewhere: not counted"
+        )
+        return None
     if not mine:
         doubts.append(
             f"{launch.run}: the log has no such attempt of job {launch.job} in its window"
@@ -230,3 +240,7 @@ def _hours(
             total[part] += seconds / HOUR_S
             run[part] += seconds / HOUR_S
     return total
+
+
+def _short(nodes: Iterable[str]) -> frozenset[str]:
+    return frozenset(node.rpartition(":")[2].partition(".")[0].lower() for node in nodes)

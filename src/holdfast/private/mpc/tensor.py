@@ -423,10 +423,10 @@ class SharedTensor:
         Returns:
             A tensor, or several where the function gives several.
         """
-        for arg in args:
-            for part in arg if isinstance(arg, (list, tuple)) else [arg]:
-                if isinstance(part, Tensor):
-                    self.party.agree(part.numpy().tobytes())
+        # Also numbers: parties that roll by different places would add what does not belong together.
+        for part in (*args, *kwargs.values()):
+            for each in part if isinstance(part, (list, tuple)) else [part]:
+                self.party.agree(each.numpy().tobytes() if isinstance(each, Tensor) else each)
         share = move(self.share, *args, **kwargs)
         if not isinstance(share, Tensor):
             return tuple(
