@@ -315,12 +315,15 @@ def test_files(found: speak.Alignment, tmp_path: Path) -> None:
 def test_long_silences_at_the_ends_are_silences(tmp_path: Path) -> None:
     samples, rate = soundfile.read(SPOKEN / "wind.flac")
     alone = speak.align(SPOKEN / "wind.flac", TEXT).words
-    noise = np.random.default_rng(1).normal(0, 1e-3, 3 * rate)
-    for edge in (np.zeros(3 * rate), noise):
-        soundfile.write(tmp_path / "long.wav", np.concatenate([edge, samples, edge]), rate)
+    noise = np.random.default_rng(1).normal(0, 1, len(samples) + 6 * rate)
+    hum = np.sin(np.arange(len(noise)) * 2 * np.pi * 50 / rate)
+    for background in (0 * noise, 1e-3 * noise, 1e-2 * noise, 1e-2 * hum):
+        whole = np.pad(samples, 3 * rate) + background
+        soundfile.write(tmp_path / "long.wav", whole, rate)
         found = speak.align(tmp_path / "long.wav", TEXT)
         assert found.matches
         for word, own in zip(found.words, alone, strict=True):
-            assert word.start_s - 3 == pytest.approx(own.start_s, abs=0.1)
-            assert word.end_s - 3 == pytest.approx(own.end_s, abs=0.1)
+            # Noise covers soft sounds at the edges.
+            assert word.start_s - 3 == pytest.approx(own.start_s, abs=0.25)
+            assert word.end_s - 3 == pytest.approx(own.end_s, abs=0.25)
         assert found.phones[-1].end_s == pytest.approx(found.duration_s)

@@ -46,10 +46,16 @@ def said(text: str) -> str:
         ("21st 12th 1,000th 40th", "twenty first twelfth one thousandth fortieth"),
         ("the 1990s and 90s", "the nineteen nineties and nineties"),
         ("5-10 1914-1918", "five to ten nineteen fourteen to nineteen eighteen"),
-        ("1/2 2½ 7/8 3 1/4", "one half two and a half seven slash eight three and a quarter"),
+        ("1/2 2½ 7/8 3 1/4", "one half two and a half seven eighths three and a quarter"),
         ("2024-12-25", "december twenty fifth , twenty twenty four"),
         ("25.12.2024 25/12/2024", " ".join(["december twenty fifth , twenty twenty four"] * 2)),
         ("4/5/2024 3/3/2009", "four five twenty twenty four march third , two thousand nine"),
+        ("2024-12-25T08:05", "december twenty fifth , twenty twenty four eight oh five"),
+        (
+            "+44 20 7946 0958",
+            "plus four four , two zero , seven nine four six , zero nine five eight",
+        ),
+        ("5 + 1 7", "five plus one seven"),
         ("2024-13-45", "two thousand twenty four , thirteen , forty five"),
         (
             "$5M £2.5bn $100k",

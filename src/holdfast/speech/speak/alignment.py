@@ -31,8 +31,8 @@ _MIDDLE = 6.5
 MATCHES, DIFFERS = 0.8, 0.2
 """Score from which on audio and text match, and below which they do not; between, it is not known."""
 
-QUIET = 0.01
-"""Level of a sound beside the loudest, from which on it is no silence (-40 dB)."""
+QUIET, STEADY = 0.01, 1.5
+"""Level of a sound beside the loudest (-40 dB), and beside the quietest, from which on it is no silence."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,11 @@ def heard(samples: Array, rate: int) -> tuple[int, int]:
     """
     size, edge = rate // 50, rate // 5
     frames = samples[: len(samples) // size * size].reshape(-1, size)
-    level = np.square(frames).mean(1)
-    loud = np.flatnonzero(level > QUIET**2 * level.max(initial=0.0))
+    level = np.sqrt(np.square(frames).mean(1))
+    if not level.any():
+        return 0, len(samples)
+    # Noise and hum are steady, so that their quietest frames are hardly below the others.
+    loud = np.flatnonzero(level > max(QUIET * level.max(), STEADY * np.quantile(level, 0.05)))
     if not loud.size:
         return 0, len(samples)
     return max(int(loud[0]) * size - edge, 0), min(int(loud[-1] + 1) * size + edge, len(samples))

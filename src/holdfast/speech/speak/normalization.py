@@ -39,13 +39,14 @@ _PATTERN = re.compile(
     rf"""
     (?P<address> https?://\S+ | www\.\S+ | [\w.+-]{{1,64}}@[\w-]+\.[\w.-]*\w )
   | (?P<saint> \bSt\.(?=\s+(?-i:[A-Z])) )
-  | (?P<digits> (?:\(\d{{3}}\)\s?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}\b | \d(?:-\d+){{3,}} )
+  | (?P<digits> (?:\(\d{{3}}\)\s?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}\b | \d(?:-\d+){{3,}}
+        | \+\d{{1,3}}(?:[ -]\(?\d{{1,4}}\b\)?){{2,6}} )
   | (?P<abbreviation> \b(?!No\.(?!\s*\d))(?:{_any(_ABBREVIATIONS)})\. )
-  | (?P<date> \b\d{{4}}-\d\d?-\d\d?(?=T\d|\b) | \b\d\d?\.\d\d?\.\d{{4}}\b | \b\d\d?/\d\d?/\d{{4}}\b )
+  | (?P<date> \b\d{{4}}-\d\d?-\d\d?(?:T(?=\d)|\b) | \b\d\d?\.\d\d?\.\d{{4}}\b | \b\d\d?/\d\d?/\d{{4}}\b )
   | (?P<money> (?:(?<!\w)-)?[$£€]-?(?:{_NUMBER})(?:\s+(?:{_any(_SCALES)})\b|(?:{_any(_SHORT)})\b)? )
   | (?P<mixed> \b\d+\s+(?:{_any(_FRACTIONS)})(?![\d/]) )
   | (?P<fraction> \b(?:{_any(_FRACTIONS)})(?![\d/]) )
-  | (?P<time> \b(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?=\s?[ap]m\b|\b(?!:)) )
+  | (?P<time> (?<![\d.:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?=\s?[ap]m\b|\b(?!:)) )
   | (?P<half> (?<=\d)\s?[ap]m\b )
   | (?P<unit> (?<=\d)\s?(?:{_any(_UNITS)})(?![\w/]) )
   | (?P<ordinal> \b\d+(?:,\d{{3}})*(?:st|nd|rd|th)\b )
@@ -185,7 +186,8 @@ def _words(form: str, piece: str, known: Callable[[str], bool]) -> Iterable[str]
             return _money(piece)
         case "digits":
             groups = [_spelled_digits(each) for each in re.findall(r"\d+", piece)]
-            return [word for group in groups for word in (*group, ",")][:-1]
+            said = [word for group in groups for word in (*group, ",")][:-1]
+            return ["plus", *said] if piece[0] == "+" else said
         case "time":
             hour, minute, *seconds = map(int, piece.split(":"))
             words = [*cardinal(hour), *(_two_digits(minute) if minute else ["o'clock"])]
