@@ -1,7 +1,7 @@
 """The next hour to win: what changes would win a month, each given those before it.
 
 A change wins a share of the hours of some parts. Several may win the same hours: so the one that wins most
-is chosen first, and the shares of the others are those of what it leaves.
+for certain is chosen first, and the shares of the others are those of what it leaves.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def changes(
     months = (last_s(log) - log.begin_s) / MONTH_S
     rows: list[Row] = []
     while open_changes:
-        best = max(open_changes, key=lambda each: (each.hours(left), each.text))
+        best = max(open_changes, key=lambda c: (c.hours(ends[0], 1), c.hours(left), c.text))
         open_changes.remove(best)
         if best.hours(left) <= 0:
-            break
+            continue
         low, high = (max(best.hours(ends[k], k + 1), 0.0) / months for k in (0, 1))
         rows.append(
             {
