@@ -118,7 +118,6 @@ def machines(
     size = changes.node.map(nodes).astype(float)
     span = (by_node.time.shift(-1) - changes.time).fillna(0.0)
     free = size - by_node.used.cumsum()
-    excess = float((-free.clip(upper=0) * span).sum())
     free = free.clip(lower=0)
     down = by_node.down.cumsum() > 0
     out = float((free * span)[down].sum())
@@ -143,7 +142,7 @@ def machines(
     spans = np.diff(times)
     used = float((attempts.gpus * attempts.runtime).sum())
     located = float((ran.share * ran.runtime).sum())
-    spare = float(np.dot(level[:-1], spans)) - (used - located + excess)
+    spare = float(np.dot(level[:-1], spans)) - (used - located)
     could = min(float(np.dot(np.minimum(level, fitting)[:-1], spans)), spare)
     return {
         "capacity": (out + spare + used) / 3600,

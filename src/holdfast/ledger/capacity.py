@@ -154,12 +154,14 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
     since = f"CASE WHEN start_s IS NULL AND {told} THEN eligible_s ELSE coalesce(eligible_s, submit_s) END"
     waits = log.arrow(
         f"""SELECT * FROM (
-            SELECT job_id, CAST({width(log)} AS DOUBLE) AS size, greatest({since}, {begin}) AS low,
+            SELECT CASE WHEN job_id LIKE '%[%' THEN job_id END AS several, CAST({width(log)} AS DOUBLE) AS size, greatest({since}, {begin}) AS low,
                 least(coalesce(start_s, end_s, {end}), {end}) AS high
             FROM {log.attempts} WHERE {width(log)} > 0 AND {since} IS NOT NULL
         ) AS waits WHERE high > low"""
     )
-    tasks = np.array([tasks_of(job) for job in waits["job_id"].to_pylist()], np.int64)
+    several = waits["several"].combine_chunks()
+    tasks = np.ones(len(several))
+    tasks[several.is_valid().to_numpy(False)] = [*map(tasks_of, several.drop_null().to_pylist())]
     size, low, high = (waits[name].to_numpy() for name in ("size", "low", "high"))
     times = np.unique(np.concatenate([moments, low, high]))
     free = idle[np.searchsorted(moments, times, "right") - 1]
