@@ -161,7 +161,9 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
     )
     several = waits["several"].combine_chunks()
     tasks = np.ones(len(several))
-    tasks[several.is_valid().to_numpy(False)] = [*map(tasks_of, several.drop_null().to_pylist())]
+    tasks[several.is_valid().to_numpy(zero_copy_only=False)] = [
+        *map(tasks_of, several.drop_null().to_pylist())
+    ]
     size, low, high = (waits[name].to_numpy() for name in ("size", "low", "high"))
     times = np.unique(np.concatenate([moments, low, high]))
     free = idle[np.searchsorted(moments, times, "right") - 1]
