@@ -154,7 +154,8 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
     since = f"CASE WHEN start_s IS NULL AND {told} THEN eligible_s ELSE coalesce(eligible_s, submit_s) END"
     waits = log.arrow(
         f"""SELECT * FROM (
-            SELECT CASE WHEN job_id LIKE '%[%' THEN job_id END AS several, CAST({width(log)} AS DOUBLE) AS size, greatest({since}, {begin}) AS low,
+            SELECT CASE WHEN job_id LIKE '%[%' THEN job_id END AS several,
+                CAST({width(log)} AS DOUBLE) AS size, greatest({since}, {begin}) AS low,
                 least(coalesce(start_s, end_s, {end}), {end}) AS high
             FROM {log.attempts} WHERE {width(log)} > 0 AND {since} IS NOT NULL
         ) AS waits WHERE high > low"""
