@@ -326,6 +326,13 @@ def test_a_silent_record_without_a_failure_hung(tmp_path: Path) -> None:
     assert found.hours["waiting_for_ranks"] == pytest.approx(170 * 8 / 3600)
 
 
+def test_a_record_that_is_older_than_the_log_did_not_hang(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, None, "RUNNING", runtime_s=7200))
+    found = ledger(log, [record(tmp_path / "run", end="")])
+    assert found.hours["waiting_for_ranks"] == 0
+    assert found.hours["unrecorded"] == pytest.approx((7200 - 550) * 8 / 3600)
+
+
 def test_changes_of_one_run_leave_those_of_another(tmp_path: Path) -> None:
     log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720), Attempt(8, ("n2",), 0, 720))
     both = [

@@ -175,7 +175,8 @@ def _attempts(log: FleetLog, jobs: Sequence[str]) -> dict[str, list[Row]]:
         for row in log.rows(
             f"""SELECT key, job_id_raw, coalesce(restarts, attempt - 1) AS restarts, nodes,
                 {width(log)} AS wide, stop_s - exposed_s AS begin_s,
-                start_s, stop_s, key IN (SELECT key FROM {infrastructure_failures(log)}) AS failed
+                start_s, stop_s, end_s IS NULL AS runs_still,
+                key IN (SELECT key FROM {infrastructure_failures(log)}) AS failed
             FROM {log.executions}
             WHERE job_id_raw IN ({", ".join(map(str, numbers))}) AND exposed_s > 0 ORDER BY stop_s"""
         ):
@@ -234,6 +235,8 @@ def _hours(
         if number == len(launches):
             # What the infrastructure ended was lost from the last sign of life on.
             rest = INIT if launch.ended else FIRST if attempt["failed"] else RANKS
+            if attempt["runs_still"]:  # the record may have been copied before the log was
+                rest = UNRECORDED
             mine[rest] += wide * (end - at)
         run = by_run.setdefault(launch.folder, dict.fromkeys(USED, 0.0))
         for part, seconds in mine.items():

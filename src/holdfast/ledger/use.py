@@ -31,15 +31,10 @@ from holdfast.ledger.parts import (
 from holdfast.tables import literal
 
 ESTIMATES = (FIRST, SECOND, INIT, CHECKPOINT, REPLAYED, USERS, UNRECORDED)
-SPREADS = (
-    *("first_spread", "second_spread", "replay_spread"),  # variances
-    *(
-        "first_start",
-        "second_start",
-        "users_start",
-        "last_write",
-    ),  # hours that may be another part's
-)
+_VARIANCES = ("first_spread", "second_spread", "replay_spread")
+_DOUBTFUL = ("first_start", "second_start", "users_start", "last_write")
+"""Hours that may be another part's."""
+SPREADS = (*_VARIANCES, *_DOUBTFUL)
 OF_USERS = ("CANCELLED", "FAILED", "OUT_OF_MEMORY")
 """End states that a user decides, or whose reason is in his program."""
 GROUPS = {"user": '"user"', "partition": '"partition"', "account": "account"}
@@ -85,7 +80,7 @@ def use(log: FleetLog, recorded: pa.Table, by: str | None = None) -> Use:
         {part: sum(row[part] for row in rows) for part in parts}
         for rows, parts in ((estimates, ESTIMATES), (estimates, SPREADS), (told, USED))
     )
-    first, second, replay = (1.96 * sqrt(spread[name]) for name in SPREADS[:3])
+    first, second, replay = (1.96 * sqrt(spread[name]) for name in _VARIANCES)
     reach = {
         # Of an attempt that is lost as a whole, nobody knows how much was initialization.
         FIRST: (first + spread["first_start"], first),
