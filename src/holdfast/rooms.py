@@ -28,6 +28,8 @@ class Room:
     """One sentence."""
     commands: Sequence[str] = ()
     """Names of its commands that do not start with its own."""
+    gauges: str = ""
+    """``module:function``: what it adds to `/metrics` of the console of a log, given records of runs."""
 
     @property
     def word(self) -> str:

@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import recordings
+from console_process import console
 from logs import BASE, Attempt, Log, Outage, random_log
+from prometheus_client.parser import text_string_to_metric_families
 
 from command_line import invoke
 from holdfast import carbon, fleet, runs
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
-from holdfast.ledger import Ledger, ledger
+from holdfast.ledger import Ledger, capacity, ledger
+from holdfast.ledger.books import gauges
 from holdfast.ledger.capacity import tasks_of
 from holdfast.ledger.cli import app
 from holdfast.ledger.parts import IDLE, LABELS, OUT, UNUSED, USED, WAITING
@@ -74,7 +78,10 @@ def by_seconds(log: Log, opened: FleetLog) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("seed", [11, 12, pytest.param(13, marks=pytest.mark.full)])
-def test_every_second_of_every_node(seed: int, tmp_path: Path) -> None:
+def test_every_second_of_every_node(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "AT_A_TIME", 10 if seed == 12 else 1000)
     rows = random_log(seed, jobs=40, node_count=7, span_s=9_000)
     log = rows.open(tmp_path)
     found = ledger(log)
@@ -488,3 +495,35 @@ def test_the_command(tmp_path: Path) -> None:
     assert told["parts"]["productive"]["hours"] == pytest.approx(280 * 8 / 3600)
     assert (told["unit"], told["runs"], told["capacity"]) == ("GPU-hours", 1, pytest.approx(3.2))
     assert "next" in page.read_text()
+
+
+def test_the_console_serves_the_parts_as_gauges(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720), Attempt(8, ("n2",), 0, 720, "NODE_FAIL"))
+    record(tmp_path / "runs" / "run")
+    found = ledger(log, [tmp_path / "runs"])
+    with console(log.store.path, "--runs", tmp_path / "runs") as (url, _):
+        text = httpx.get(f"{url}metrics", timeout=120).text
+    served = {
+        (sample.name, sample.labels.get("part")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "ledger" in sample.name
+    }
+    assert served["holdfast_ledger_capacity_hours", None] == pytest.approx(found.capacity)
+    assert served["holdfast_ledger_runs", None] == 1
+    for part, hours in found.hours.items():
+        # What nobody knows (no log of outages here) is absent, never zero.
+        assert served.get(("holdfast_ledger_hours", part)) == (hours and pytest.approx(hours))
+    low, high = found.ci95["lost_first_order"]
+    assert served["holdfast_ledger_hours_lower", "lost_first_order"] == pytest.approx(low)
+    assert served["holdfast_ledger_hours_upper", "lost_first_order"] == pytest.approx(high)
+
+
+def test_gauges_without_usable_records(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    served = gauges(log, [tmp_path])
+    assert served["ledger_runs"] == {(): (0, None, None)}
+    assert served["ledger_hours"]["productive", "GPU-hours"][0] is None
+    assert served["ledger_hours"]["unrecorded", "GPU-hours"][0] == pytest.approx(
+        ledger(log).hours["unrecorded"]
+    )

@@ -569,6 +569,7 @@ def serve(
     port: int = 8090,
     token: Annotated[str | None, option(env_var="HOLDFAST_TOKEN")] = None,
     watch: Annotated[tuple[Path, ...], option(metavar="PATH")] = (),
+    runs: Annotated[tuple[Path, ...], option(metavar="FOLDER")] = (),
     poll: Duration = 60.0,
     timezone: Zone = None,
     cluster: str = "",
@@ -582,6 +583,7 @@ def serve(
         port: Port; 0 picks a free one.
         token: Access token; prefer HOLDFAST_TOKEN so it does not show up in `ps`.
         watch: Log or folder of logs to ingest whenever it changes; repeatable.
+        runs: Folder with records of runs, or around them, for the ledger in /metrics; repeatable.
         poll: Polling interval of --watch.
         timezone: Time zone of watched logs that state none (default: the store's, else UTC).
         cluster: Cluster of watched logs that state none.
@@ -598,6 +600,7 @@ def serve(
         port=port,
         token=token,
         watch=list(watch),
+        runs=runs,
         poll_s=poll,
         timezone=timezone,
         cluster=cluster,

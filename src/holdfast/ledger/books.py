@@ -314,7 +314,7 @@ def ledger(
         InputError: what opening the store and reading the records refuse.
     """
     log = open_log(store, since=since)
-    if log.begin_s >= last_s(log) and log.count("attempts"):
+    if log.begin_s > last_s(log) and log.count("attempts"):
         raise InputError(
             "the window begins after the log's end",
             code="no-data",
@@ -365,6 +365,28 @@ def ledger(
         tuple(_gaps(log, had, used, [*found.doubts, *unlit])),
         log=log,
     )
+
+
+Estimates = dict[tuple[str, ...], tuple[float | None, ...]]
+"""Labels -> value, and the ends of its 95 % interval."""
+
+
+def gauges(log: FleetLog, runs: Sequence[str | Path]) -> dict[str, Estimates]:
+    """For `/metrics` of the console: what it serves by name."""
+    try:
+        found = ledger(log, runs)
+    except InputError:  # no usable records, or none yet: a scrape still gives what the log tells
+        found = ledger(log)
+    unit = found.unit
+    hours: Estimates = {
+        (part, unit): (value, *found.ci95.get(part, (None, None)))
+        for part, value in found.hours.items()
+    }
+    return {
+        "ledger_hours": hours,
+        "ledger_capacity_hours": {(unit,): (found.capacity, None, None)},
+        "ledger_runs": {(): (found.runs, None, None)},
+    }
 
 
 def _kg_per_hour(log: FleetLog, signal: Signal | float) -> tuple[float | None, list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,10 @@ from holdfast.fleet.log import HOUR_S, FleetLog, once
 from holdfast.ledger.parts import width
 
 Floats = npt.NDArray[np.float64]
+AT_A_TIME = 1_000_000
+"""Attempts of a part of the window, about."""
+ROUNDING = 1e-6
+"""Of GPUs: a third of a job's is on each of three nodes."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +54,31 @@ def capacity(log: FleetLog, allocated: float) -> Capacity:
     )
     if all(nodes["inferred"].to_pylist()):
         return Capacity(None, None, None, 0.0, 0)
-    sizes = nodes["size"].fill_null(0).to_numpy()
-    used, down = _uses(log), _outages(log)
-    out, excess, idle, moments = _sweep(log, nodes["node"], sizes, used, down)
-    located = float(np.dot(used["amount"], used["high"].to_numpy() - used["low"].to_numpy()))
-    spare = float(np.dot(idle[:-1], np.diff(moments)))
+    # All are sums over time: in turn for parts of the window, so that a long log fits in memory.
+    steps = 2 + log.count("attempts") // AT_A_TIME
+    edges = np.linspace(int(log.begin_s), last_s(log), steps).astype(int).tolist()
+    every = [_of_window(log, nodes, low, high) for low, high in pairwise(edges)]
+    out, excess, located, spare, fitting = np.sum(every, axis=0).tolist()
     # Hours on nodes that the log does not name, or that are not in the inventory, were not idle there.
-    elsewhere = allocated - located / HOUR_S
-    left = max(spare / HOUR_S - elsewhere, 0.0)
-    fitting = _fitting(log, idle, moments) / HOUR_S
+    elsewhere = allocated - located
+    left = max(spare - elsewhere, 0.0)
     return Capacity(
-        out / HOUR_S if log.count("node_outages") else None,
+        out if log.count("node_outages") else None,
         left,
         min(fitting, left),
-        excess / HOUR_S + max(elsewhere - spare / HOUR_S, 0.0),
+        excess + max(elsewhere - spare, 0.0),
         nodes["size"].null_count,
     )
+
+
+def _of_window(log: FleetLog, nodes: pa.Table, begin: int, end: int) -> Floats:
+    """Hours out of service, in use beyond the inventory, in use, idle, and idle beside jobs that fit."""
+    used, down = _uses(log, begin, end), _outages(log, begin, end)
+    located = float(np.dot(used["amount"], used["high"].to_numpy() - used["low"].to_numpy()))
+    out, excess, idle, moments = _sweep(nodes, used, down, begin, end)
+    spare = float(np.dot(idle[:-1], np.diff(moments)))
+    fitting = _fitting(log, idle, moments)
+    return np.array([out, excess, located, spare, fitting]) / HOUR_S
 
 
 @once
@@ -73,20 +87,20 @@ def last_s(log: FleetLog) -> int:
     return max(int(log.end_s), log.value(f"SELECT max(stop_s) FROM {log.executions}") or 0)
 
 
-def _uses(log: FleetLog) -> pa.Table:
-    """What attempts use of each node: node, amount, low, high (s)."""
+def _uses(log: FleetLog, begin: int, end: int) -> pa.Table:
+    """What attempts use of each node in a part of the window: node, amount, low, high (s)."""
     return log.arrow(
         f"""SELECT * FROM (
             SELECT unnest(nodes) AS node, {width(log)} / CAST(array_length(nodes) AS DOUBLE) AS amount,
-                stop_s - exposed_s AS low, stop_s AS high
+                greatest(stop_s - exposed_s, {begin}) AS low, least(stop_s, {end}) AS high
             FROM {log.executions} WHERE exposed_s > 0 AND array_length(nodes) > 0 AND {width(log)} > 0
+                AND stop_s > {begin} AND stop_s - exposed_s < {end}
         ) AS uses WHERE node IN (SELECT node FROM {log.table("nodes")})"""
     )
 
 
-def _outages(log: FleetLog) -> pa.Table:
-    """When nodes were out of service, in the window: node, low, high (s)."""
-    begin, end = int(log.begin_s), last_s(log)
+def _outages(log: FleetLog, begin: int, end: int) -> pa.Table:
+    """When nodes were out of service, in a part of the window: node, low, high (s)."""
     return log.arrow(
         f"""SELECT * FROM (
             SELECT node, greatest(start_s, {begin}) AS low,
@@ -97,9 +111,9 @@ def _outages(log: FleetLog) -> pa.Table:
 
 
 def _sweep(
-    log: FleetLog, names: pa.ChunkedArray, sizes: Floats, used: pa.Table, down: pa.Table
+    nodes: pa.Table, used: pa.Table, down: pa.Table, begin: int, end: int
 ) -> tuple[float, float, Floats, Floats]:
-    """Go through the time of every node.
+    """Go through the time of every node, from one second to another.
 
     Returns:
         Seconds x GPUs out of service, and in use beyond the inventory; the GPUs that were idle in all
@@ -107,8 +121,8 @@ def _sweep(
     """
     # 1. Every change of a node, in order: what is used of it, and how many outages are open. All that
     # begins ends, so that the sum over one node after the other is that of each.
-    begin, span = int(log.begin_s), last_s(log) - int(log.begin_s) + 1
-    first, place = np.arange(sizes.size) * span, names.combine_chunks()
+    sizes, span = nodes["size"].fill_null(0).to_numpy(), end - begin + 1
+    first, place = np.arange(sizes.size) * span, nodes["node"].combine_chunks()
     keys = [first, first + span - 1]
     for table in (used, down):
         node = pc.index_in(table["node"], place).to_numpy().astype(np.int64) * span
@@ -116,28 +130,22 @@ def _sweep(
     edges = np.cumsum([0, *map(len, keys)])[2:]
     key = np.concatenate(keys)
     order = np.argsort(key, kind="stable")
-    amount = used["amount"].to_numpy().astype(np.float32)
-    change, outages = np.zeros(key.size, np.float32), np.zeros(key.size, np.int8)
+    amount = used["amount"].to_numpy()
+    change, outages = np.zeros(key.size), np.zeros(key.size, np.int32)
     change[edges[0] : edges[1]], change[edges[1] : edges[2]] = amount, -amount
     outages[edges[2] : edges[3]], outages[edges[3] :] = 1, -1
-    del keys, node
-    in_use = np.cumsum(change[order], dtype=np.float64)
-    is_down = np.cumsum(outages[order], dtype=np.int32) > 0
-    key = key[order]
-    del order, change, outages
+    key, in_use, is_down = key[order], np.cumsum(change[order]), np.cumsum(outages[order]) > 0
     # 2. What is free of each node until its next change.
     node = key // span
     last = np.append(node[1:] != node[:-1], True)
-    size, length = sizes[node].astype(np.float32), np.append(np.diff(key), 0)
+    size, length = sizes[node], np.append(np.diff(key), 0)
     length[last] = 0
     excess = float(np.dot(np.maximum(in_use - size, 0.0), length))
     free = np.maximum(size - in_use, 0.0)
-    del in_use, size
     out = float(np.dot(free[is_down], length[is_down]))
     # 3. All nodes together: each one's changes of what is idle.
     free[is_down | last] = 0.0
     key -= node * span
-    del node, length, is_down, last
     moments, place_of = np.unique(key, return_inverse=True)
     levels = np.cumsum(np.bincount(place_of, np.diff(free, prepend=0.0)))
     return out, excess, np.maximum(levels, 0.0), moments.astype(np.float64) + begin
@@ -148,7 +156,7 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
 
     It is the most: any idle GPU would have done, whatever its node, partition or reservation.
     """
-    begin, end = int(log.begin_s), last_s(log)
+    begin, end = int(moments[0]), int(moments[-1])
     # What is held, or depends on another job, has no time from which on it may start.
     told = log.value(f"SELECT count(eligible_s) > 0 FROM {log.attempts}")
     since = f"CASE WHEN start_s IS NULL AND {told} THEN eligible_s ELSE coalesce(eligible_s, submit_s) END"
@@ -175,7 +183,7 @@ def _fitting(log: FleetLog, idle: Floats, moments: Floats) -> float:
             np.bincount(np.searchsorted(times, at[mine]), tasks[mine], times.size)
             for at in (low, high)
         )
-        fitting += np.where(each <= free, each * np.cumsum(begun - over), 0.0)
+        fitting += np.where(each <= free + ROUNDING, each * np.cumsum(begun - over), 0.0)
     return float(np.dot(np.minimum(free, fitting)[:-1], np.diff(times)))
 
 

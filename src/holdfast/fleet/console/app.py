@@ -6,9 +6,10 @@ and redraw. No route takes a file name, and job ids and node names are compared 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -39,6 +40,7 @@ def create_app(
     assumptions: Assumptions | None = None,
     token: str | None = None,
     watcher: Watcher | None = None,
+    runs: Sequence[Path] = (),
     patience_s: float = PATIENCE_S,
 ) -> FastAPI:
     """The console of a store.
@@ -48,6 +50,7 @@ def create_app(
         assumptions: what to assume where the log is silent; None: the paper's values.
         token: what a reader must show; None: whoever asks under a name of the loopback.
         watcher: feeds the store while the console runs.
+        runs: folders with the records of its runs, for the ledger in `/metrics`.
         patience_s: how long a page waits for the analysis of a new commit.
 
     Raises:
@@ -61,6 +64,7 @@ def create_app(
             store, assumptions or Assumptions(), prepare=pages.prepare, patience_s=patience_s
         ),
         watcher,
+        runs,
     )
     no_docs: dict[str, Any] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
     app = FastAPI(title="holdfast", lifespan=console.lifespan, redirect_slashes=False, **no_docs)
@@ -80,6 +84,7 @@ class Console:
 
     snapshots: Snapshots
     watcher: Watcher | None
+    runs: Sequence[Path]
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -139,11 +144,13 @@ def _add_data(app: FastAPI, console: Console) -> None:
             # A page that is open reloads, and says what is wrong.
             return JSONResponse({"generation": "none", "problem": str(error)}, 503)
 
+    measure = partial(metrics.measure, runs=console.runs)
+
     @app.get("/metrics")
     def exposition() -> Response:
         status = None if console.watcher is None else console.watcher.status()
         text = console.snapshots.answer(
-            lambda it: metrics.exposition(it.kept("metrics", metrics.measure), status)
+            lambda it: metrics.exposition(it.kept("metrics", measure), status)
         )
         return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
 

@@ -15,7 +15,8 @@ and count everything again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from holdfast.errors import MissingExtraError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
 from holdfast.fleet.log import DAY_S
+from holdfast.rooms import ROOMS
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -43,11 +45,12 @@ Values = dict[Labels, float]
 METRICS = parse_config(Path(__file__).with_name("metrics.toml"), "the metrics")
 
 
-def measure(analysis: Analysis) -> dict[str, Values]:
+def measure(analysis: Analysis, runs: Sequence[str | Path] = ()) -> dict[str, Values]:
     """Take the figures of a log.
 
     Args:
         analysis: of the log; it keeps what it computes for the console's pages.
+        runs: folders with the records of its runs, or around them.
 
     Returns:
         Metric -> labels -> value.
@@ -80,6 +83,7 @@ def measure(analysis: Analysis) -> dict[str, Values]:
         "store_attempts_hidden": {(): facts.get("duplicates_flag") == "missing"},
         **_rates(analysis),
         **(_of_attempts(analysis) if analysis.status.attempts else {"gpu_hours": {(): 0.0}}),
+        **_of_other_rooms(analysis, runs),
     }
 
 
@@ -156,6 +160,17 @@ def _estimates(name: str, found: Mapping[Labels, tuple[float | None, ...]]) -> d
         }
         for place, suffix in enumerate(("", "_lower", "_upper"))
     }
+
+
+def _of_other_rooms(analysis: Analysis, runs: Sequence[str | Path]) -> dict[str, Values]:
+    """What rooms above this one add; they are named, as this one does not import them."""
+    found: dict[str, Values] = {}
+    for room in ROOMS if analysis.status.attempts else ():
+        if room.gauges:
+            module, _, name = room.gauges.partition(":")
+            for metric, values in getattr(import_module(module), name)(analysis.log, runs).items():
+                found |= _estimates(metric, values)
+    return found
 
 
 def _last_events(analysis: Analysis) -> Values:

@@ -23,6 +23,7 @@ def serve(
     port: int = 8090,
     token: str | None = None,
     watch: Sequence[str | Path] = (),
+    runs: Sequence[str | Path] = (),
     poll_s: float = 60.0,
     timezone: str | None = None,
     cluster: str = "",
@@ -37,6 +38,7 @@ def serve(
         port: 0: any that is free.
         token: what a reader must show; None: whoever is on this machine.
         watch: logs to read into the store while they grow: files, and folders of them (a spool).
+        runs: folders with the records of runs, or around them, for the ledger in `/metrics`.
         poll_s: time between two looks at them.
         timezone: zone of times in them that are written without one; None: the store's, or UTC.
         cluster: name for logs that carry none.
@@ -52,7 +54,11 @@ def serve(
     """
     folder = Path(store)
     paths = [Path(path) for path in watch]
+    records = [Path(path) for path in runs]
     _check(host, port, token, paths, poll_s)
+    for path in records:
+        if not path.is_dir():
+            raise InputError("folder not found", code="not-found", place="--runs", path=path)
     if timezone is not None:
         zone_of(timezone)
     try:
@@ -68,7 +74,7 @@ def serve(
         watcher = Watcher(folder, paths, poll_s=poll_s, timezone=timezone, cluster=cluster)
     else:
         Store.open(folder)
-    app = create_app(folder, assumptions=assumptions, token=token, watcher=watcher)
+    app = create_app(folder, assumptions=assumptions, token=token, watcher=watcher, runs=records)
     app.middleware_stack = app.build_middleware_stack()  # now: a token that is too short is told
     with _bound(host, port) as listener:
         if watcher is not None and not (folder / MANIFEST).exists():
