@@ -96,7 +96,11 @@ def diff(
         tolerance: Relative change of a figure without an interval that does not count.
     """
     return compare(
-        _read(before), _read(after), gate=gate, tolerance=tolerance, paths=(before, after)
+        saved_answer(before),
+        saved_answer(after),
+        gate=gate,
+        tolerance=tolerance,
+        paths=(before, after),
     )
 
 
@@ -195,7 +199,12 @@ def _reach(value: dict[str, Any]) -> tuple[float, float]:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def saved_answer(path: Path) -> dict[str, Any]:
+    """What ``--save`` wrote: `Answer.document`.
+
+    Raises:
+        InputError: ``unknown-format``; what reading a file refuses.
+    """
     data = read_whole(path, "an answer that --save wrote")
     try:
         document = json.loads(data)

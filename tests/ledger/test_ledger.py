@@ -261,6 +261,29 @@ def test_a_record_says_what_an_attempt_did(tmp_path: Path) -> None:
     assert wins["Feed run without waits for data"] == pytest.approx(120 * 8 / 3600 * month)
 
 
+@pytest.mark.parametrize(
+    ("phase", "bound_s", "share"),
+    [("backward", 7.0, 0.1), ("forward", 7.0, None), ("backward", 80.0, None)],
+)
+def test_a_profile_divides_the_steps(
+    phase: str, bound_s: float, share: float | None, tmp_path: Path
+) -> None:
+    """Steps of 70 s, of which products take a tenth. A forward pass is no step, nor is a longer one."""
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720))
+    classes = [{"flops": 1, "bound_s": bound_s}, {"flops": 0, "bound_s": 9.0}]
+    data = {"by_phase": [{"phase": phase}], "roofline": {"by_class": classes}}
+    document = {"schema": "holdfast-answer/1", "data": data}
+    (record(tmp_path / "run") / "profile.json").write_text(json.dumps(document))
+    found = ledger(log, [tmp_path / "run"])
+    assert found.hours["productive"] == pytest.approx(280 * 8 / 3600)
+    assert found.model_flops == (share and pytest.approx(share * 280 * 8 / 3600))
+    assert found.profiled == pytest.approx(280 * 8 / 3600 if share else 0)
+    doubts = [each.text for each in found.unknowns() if each.doubt]
+    assert any("profile.json" in text for text in doubts) == (share is None)
+    names = found.sections()[0].tables[0].data["part"].to_pylist()
+    assert ("of it model FLOPs" in names) == (share is not None)
+
+
 def test_restarts_go_to_their_own_attempts(tmp_path: Path) -> None:
     log = cluster(
         tmp_path,
@@ -410,9 +433,80 @@ def test_each_change_is_counted_given_those_before_it(tmp_path: Path) -> None:
     assert (
         (1 - ratio) * 10 + (1 - 1 / ratio) * writes > 0 > (1 - ratio) * 2 + (1 - 1 / ratio) * writes
     )
-    assert not any(change.startswith("Write checkpoints") for change in rows)
+    assert not any(change.startswith("Write checkpoints every") for change in rows)
+    assert rows["Write checkpoints in 30 s"] * months == pytest.approx(writes / 2)
     lows = [row["low"] for row in found.changes]
     assert lows == sorted(lows, reverse=True)
+
+
+def by_change(found: Ledger) -> dict[str, dict[str, Any]]:
+    """Change -> its row, in hours of the window."""
+    months = (found.end_s - found.begin_s) / (30 * 86_400)
+    amounts = ("hours_a_month", "low", "high", "kg_co2_a_month")
+    return {
+        row["change"]: row | {k: row[k] * months for k in amounts if row[k] is not None}
+        for row in found.changes
+    }
+
+
+def test_a_spare_node_costs_what_would_run_on_it(tmp_path: Path) -> None:
+    """Job 1 comes back and displaces job 2, which loses half an hour of 8 GPUs."""
+    attempts = [
+        Attempt(1, ("n1",), 0, 7200, "NODE_FAIL", qos="high"),
+        Attempt(1, ("n2",), 7260, 10_860, qos="high", submit=7200),
+        Attempt(2, ("n2",), 0, 7230, "PREEMPTED", qos="low"),
+    ]
+    nodes = {f"n{k}": 8 for k in range(1, 21)}
+    qos = [("high", 100, 0, "low"), ("low", 1, 60, "")]
+    log = Log(attempts, qos=qos, nodes=nodes).open(tmp_path)
+    found = ledger(log)
+    assert found.hours["lost_second_order"] == pytest.approx(4)
+    spare = by_change(found)["Keep 1 spare node"]
+    assert spare["hours_a_month"] == pytest.approx(4 - found.allocated / 20)
+    assert spare["low"] == 0  # nobody knows whether one would have been enough
+
+
+def test_a_slow_rank_names_its_node(tmp_path: Path) -> None:
+    log = cluster(tmp_path, Attempt(7, ("n1", "n2"), 0, 720))
+    draws = np.random.default_rng(5).normal(0, 0.01, (2, 400))
+    for rank in range(2):
+        labels = {"slurm_job": "7", "slurm_restarts": "0"}
+        moments = {"opened_s": float(BASE), "monotonic_s": 0.0}
+        first = recordings.start(
+            rank, 2, node=f"n{rank + 1}", boot_id=f"{rank}", labels=labels, gpus=8.0, **moments
+        )
+        events: list[dict[str, Any]] = [{"event": "ready", "resumed_from": None, "t": 0.0}]
+        at = 0.0
+        for k, (one, two) in enumerate((draws + np.array([[1.0], [1.2]])).T.tolist()):
+            seconds = max(one, two)
+            at += seconds
+            waits = {"sync_s": seconds - (one, two)[rank]}
+            events.append({"event": "step", "step": k, "seconds": seconds, "t": at} | waits)
+        events.append({"event": "end", "how": "clean", "t": at})
+        recordings.write(tmp_path / "run", first, events)
+    found = ledger(log, [tmp_path / "run"])
+    row = by_change(found)["Exclude n2, slow in run"]
+    # All 16 GPUs wait 0.2 s of each step of 1.2 s.
+    assert found.hours["productive"] == pytest.approx(400 * 1.2 * 16 / 3600, rel=0.01)
+    assert row["hours_a_month"] == pytest.approx(400 * 0.2 * 16 / 3600, rel=0.02)
+
+
+def test_what_waits_for_cleaner_hours(tmp_path: Path) -> None:
+    """16 GPUs in twelve dirty hours, 8 in twelve clean ones: 0.4 x 16 of each dirty hour can be moved."""
+    attempts = [
+        Attempt(1, ("n1",), 0, 48 * 3600),
+        *(Attempt(2 + d, ("n2",), 24 * d * 3600, (24 * d + 12) * 3600) for d in range(2)),
+    ]
+    log = Log(attempts, nodes=EIGHT).open(tmp_path)
+    grams = np.tile(np.repeat([500.0, 100.0], 12), 2)
+    found = ledger(log, signal=carbon.Signal(grams, BASE, "average"))
+    row = by_change(found)["Shift 40 % of the power to cleaner hours of its day"]
+    before = 12 * (16 * 500 + 8 * 100)
+    kg = (found.kg_per_hour or 0) * found.allocated
+    assert row["kg_co2_a_month"] == pytest.approx(kg * 12 * 0.4 * 16 * 400 / before)
+    assert row["hours_a_month"] is None
+    flat = ledger(log, signal=500.0)
+    assert not any(each["kg_co2_a_month"] for each in flat.changes)
 
 
 # --- Simulated fleets -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
 from holdfast.fleet.moments import minute
 from holdfast.fleet.schema import Row, schema
 from holdfast.ledger.capacity import Capacity, capacity, last_s
-from holdfast.ledger.changes import changes
+from holdfast.ledger.changes import MONTH_S, changes, cleaner
 from holdfast.ledger.parts import (
     ESTIMATED,
     IDLE,
@@ -57,6 +57,7 @@ CHANGES = schema(
     hours_a_month="double",
     low="double",
     high="double",
+    kg_co2_a_month="double",
     room="string",
     command="string",
 )
@@ -80,6 +81,11 @@ class Ledger(Doubtful):
     """Part -> the 95 % interval of its hours, under the assumptions, where it is estimated."""
     runs: int
     """With records."""
+    model_flops: float | None
+    """Hours of the productive steps that the model's products take at least, estimated; None: no run has a
+    profile of its step."""
+    profiled: float
+    """Hours of the productive steps of the runs with a profile: `model_flops` and the rest."""
     by: pa.Table | None
     """A row per user, partition or account, most hours first: its name, hours, and those of each part."""
     kg_per_hour: float | None
@@ -115,6 +121,8 @@ class Ledger(Doubtful):
             "runs": self.runs,
             "kg_co2_per_hour": self.kg_per_hour,
             "parts": parts,
+            "model_flops": self.model_flops,
+            "profiled": self.profiled,
             "changes": self.changes,
             "by": None if self.by is None else self.by.to_pylist(),
             "assumed": self.assumed,
@@ -153,24 +161,17 @@ class Ledger(Doubtful):
         if not self.total:
             none = "The log has no hours of machines in this window."
             return [Section("where", "Where did the hours go?", none)]
-        rows = [
-            {
-                "part": LABELS[part],
-                "meaning": MEANINGS[part],
-                "hours": hours,
-                "share": None if hours is None else hours / self.total,
-                "low": self.ci95.get(part, (None, None))[0],
-                "high": self.ci95.get(part, (None, None))[1],
-                "kg_co2": None
-                if self.kg_per_hour is None or part in UNUSED or hours is None
-                else hours * self.kg_per_hour,
-                "known": self._known(part),
-            }
-            for part, hours in sorted(
-                self.hours.items(), key=lambda each: (each[0] != PRODUCTIVE, -(each[1] or 0.0))
-            )
-            if hours != 0 or part == PRODUCTIVE
-        ]
+        order = sorted(
+            self.hours, key=lambda part: (part != PRODUCTIVE, -(self.hours[part] or 0.0))
+        )
+        rows = [self._row(part) for part in order if self.hours[part] != 0 or part == PRODUCTIVE]
+        if self.model_flops is not None:
+            halves = {"of it model FLOPs": self.model_flops}
+            halves["of it the rest"] = self.profiled - self.model_flops
+            rows[1:1] = [
+                {"part": name, "hours": hours, "share": hours / self.total, "known": "estimated"}
+                for name, hours in halves.items()
+            ]
         unit = self.unit.replace("hours", "h")
         columns = {
             "part": ColumnFormat("Part"),
@@ -215,6 +216,20 @@ class Ledger(Doubtful):
             found.append(self._by_section(unit))
         return found
 
+    def _row(self, part: str) -> Row:
+        hours, (low, high) = self.hours[part], self.ci95.get(part, (None, None))
+        used = hours is not None and part in USED
+        return {
+            "part": LABELS[part],
+            "meaning": MEANINGS[part],
+            "hours": hours,
+            "share": None if hours is None else hours / self.total,
+            "low": low,
+            "high": high,
+            "kg_co2": hours * self.kg_per_hour if used and self.kg_per_hour else None,
+            "known": self._known(part),
+        }
+
     def _known(self, part: str) -> str:
         hours, measured = self.hours[part], self.measured.get(part, 0.0)
         if hours is None or part == UNRECORDED:
@@ -249,8 +264,7 @@ class Ledger(Doubtful):
 
     def _next_section(self, unit: str) -> Section:
         sentence = "Nothing that this log or these records tell would win an hour."
-        if self.changes:
-            first = self.changes[0]
+        if self.changes and (first := self.changes[0])["hours_a_month"] is not None:
             ends = f"{brief(first['low'])}, {brief(first['high'])}"
             sentence = (
                 f"{first['change']}: {brief(first['hours_a_month'])} {self.unit} a month [{ends}]."
@@ -258,9 +272,12 @@ class Ledger(Doubtful):
         columns = {
             "change": ColumnFormat("Change"),
             "hours_a_month": ColumnFormat("Wins a month, 95 %", unit, interval=("low", "high")),
+            "kg_co2_a_month": ColumnFormat("CO2 a month", "kg"),
             "room": ColumnFormat("Says", detail=True),
             "command": ColumnFormat("Shown by"),
         }
+        if not any(row["kg_co2_a_month"] for row in self.changes):
+            del columns["kg_co2_a_month"]
         caption = "One row per change, each given those before it; a month is as this window."
         how = How(
             "hours = sum over parts of (share that the change wins) x (hours that earlier changes leave)",
@@ -345,6 +362,10 @@ def ledger(
     if had.waiting:
         ci95[WAITING] = (0.0, had.waiting)
     assumptions = log.assumptions
+    next_changes = changes(log, hours, ci95, used, found.by_run)
+    if isinstance(signal, Signal) and kg_per_hour:
+        months = (last_s(log) - log.begin_s) / MONTH_S
+        next_changes += cleaner(log, signal, kg_per_hour * used.allocated / months)
     return Ledger(
         GPU_HOURS if log.has_gpus else NODE_HOURS,
         log.begin_s,
@@ -354,9 +375,11 @@ def ledger(
         measured,
         ci95,
         len(found.by_run),
+        found.model_flops,
+        found.profiled,
         used.by,
         kg_per_hour,
-        tuple(changes(log, hours, ci95, used, found.by_run)),
+        tuple(next_changes),
         {
             "checkpoint_interval_s": assumptions.checkpoint_interval_s,
             "init_s": log.init_s,

@@ -19,7 +19,7 @@ from holdfast.fleet.log import HOUR_S, FleetLog, once
 from holdfast.ledger.parts import width
 
 Floats = npt.NDArray[np.float64]
-AT_A_TIME = 1_000_000
+AT_A_TIME = 700_000
 """Attempts of a part of the window, about."""
 ROUNDING = 1e-6
 """Of GPUs: a third of a job's is on each of three nodes."""

@@ -7,23 +7,43 @@ for certain is chosen first, and the shares of the others are those of what it l
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 
+import numpy as np
+
+from holdfast.carbon import Load, Signal, Workload, plan
 from holdfast.errors import InputError
-from holdfast.fleet.log import DAY_S, FleetLog
+from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.losses import goodput
 from holdfast.fleet.node_ranking import lemons
 from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import listed
 from holdfast.ledger.capacity import last_s
-from holdfast.ledger.parts import CHECKPOINT, DATA, FIRST, INIT, RANKS, REPLAYED, SECOND, WAITING
+from holdfast.ledger.parts import (
+    CHECKPOINT,
+    DATA,
+    FIRST,
+    INIT,
+    OUT,
+    PRODUCTIVE,
+    RANKS,
+    REPLAYED,
+    SECOND,
+    UNUSED,
+    WAITING,
+    width,
+)
 from holdfast.ledger.use import Use
-from holdfast.numbers import counted, duration
+from holdfast.numbers import counted, duration, percent
+from holdfast.runs import stragglers
 
 MONTH_S = 30 * DAY_S
 MOST_RUNS = 3
 """Runs for which changes are looked for: those with most hours of a part."""
+FLEX = 0.4
+"""Share of the power that can wait for a cleaner hour of its day, as `carbon plan` assumes."""
 AFTER_FAILURES = (FIRST, SECOND, REPLAYED)
 Cell = tuple[str, str]
 """A part, and the folder of the run whose hours of it these are; "": those of all others."""
@@ -41,10 +61,12 @@ class Change:
     """That says so."""
     command: str
     """That shows it."""
+    cost: float = 0.0
+    """Hours that it takes."""
 
     def hours(self, left: Mapping[Cell, float], end: int = 0) -> float:
         """Hours that it wins of what is left of each cell; `end` 1 and 2: those of its interval."""
-        return sum(share[end] * left[cell] for cell, share in self.wins.items())
+        return sum(share[end] * left[cell] for cell, share in self.wins.items()) - self.cost
 
 
 def changes(
@@ -85,6 +107,7 @@ def changes(
                 "hours_a_month": best.hours(left) / months,
                 "low": low,
                 "high": high,
+                "kg_co2_a_month": None,
                 "room": best.room,
                 "command": best.command,
             }
@@ -93,6 +116,40 @@ def changes(
             for each in (left, *ends):
                 each[cell] *= 1 - share[0]
     return rows
+
+
+def cleaner_hours(log: FleetLog, signal: Signal) -> float:
+    """Share of the CO2 that is saved where `FLEX` of the power can wait for another hour of its day.
+
+    Raises:
+        InputError: where the log and the signal have no whole day in common.
+    """
+    # Used by each full hour: the time since the begin of each attempt, less that since its end.
+    used = log.arrow(
+        f"""SELECT CAST({width(log)} AS DOUBLE) AS wide, CAST(stop_s - exposed_s AS DOUBLE) AS low,
+            CAST(stop_s AS DOUBLE) AS high FROM {log.executions} WHERE exposed_s > 0"""
+    )
+    start = int(log.begin_s) // HOUR_S * HOUR_S
+    edges = np.arange(start, last_s(log) + HOUR_S, HOUR_S)
+    total, wide = np.zeros(edges.size), used["wide"].to_numpy()
+    for name, sign in (("low", 1), ("high", -1)):
+        at = used[name].to_numpy()
+        order = np.argsort(at)
+        sums = np.cumsum([np.append(0, wide[order]), np.append(0, (wide * at)[order])], axis=1)
+        weight, moment = sums[:, np.searchsorted(at[order], edges)]
+        total += sign * (weight * edges - moment)
+    batch = Workload("batch", np.diff(total) / HOUR_S)
+    return plan(Load((batch,), start), signal, flex=FLEX).saved_share
+
+
+def cleaner(log: FleetLog, signal: Signal, kg_a_month: float) -> Iterator[Row]:
+    """The row of what waits for cleaner hours: it wins CO2 alone. None where nothing can be planned."""
+    with suppress(InputError):
+        saved = cleaner_hours(log, signal) * kg_a_month
+        command = f"holdfast carbon plan --load FILE --signal {signal.source}"
+        text = f"Shift {percent(FLEX)} of the power to cleaner hours of its day"
+        row = {"change": text, "kg_co2_a_month": saved, "room": "carbon", "command": command}
+        yield dict.fromkeys(("hours_a_month", "low", "high")) | row
 
 
 def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[Change]:
@@ -133,7 +190,23 @@ def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[
         text = f"Write checkpoints every {interval}"
         shares = {(part, ""): (share, share, share) for part, share in wins.items()}
         yield Change(text, shares, "fleet", f"holdfast fleet ettr {store}")
-    # 4. Any idle GPU may not do for a job that waits.
+    if writes:
+        faster = log.assumptions.write_s / 2
+        command = f"holdfast fleet whatif {store} checkpoint.write={faster:g}s"
+        wins = {(CHECKPOINT, ""): (0.5, 0.5, 0.5)}
+        yield Change(f"Write checkpoints in {duration(faster)}", wins, "fleet", command)
+    # 4. With a spare node, a job that comes back preempts nobody, at most: in 95 % of all moments no more
+    # nodes than these are out of service. They cost what else would have run on them.
+    capacity = used.allocated + sum(hours[part] for part in UNUSED)
+    nodes = log.value(f"SELECT count(*) FROM {log.table('nodes')}")
+    if hours[SECOND] and nodes:
+        out = nodes * hours[OUT] / capacity
+        spares = ceil(out + 1.645 * sqrt(out)) or 1
+        cost = spares / nodes * used.allocated
+        command = f"holdfast fleet whatif {store} cluster.nodes+{spares}"
+        wins = {(SECOND, ""): (1.0, 0.0, 1.0)}
+        yield Change(f"Keep {counted(spares, 'spare node')}", wins, "fleet", command, cost)
+    # 5. Any idle GPU may not do for a job that waits.
     text = "Start waiting jobs on idle machines"
     yield Change(text, {(WAITING, ""): (1.0, 1.0, 1.0)}, "fleet", f"holdfast fleet report {store}")
 
@@ -149,3 +222,12 @@ def _of_runs(by_run: Mapping[str, Mapping[str, float]]) -> Iterator[Change]:
             name = run.rpartition("/")[2]
             wins = {(part, run): (1.0, 1.0, 1.0)}
             yield Change(text.format(name), wins, "runs", f"holdfast runs {command} {run}")
+    for run in sorted(by_run, key=lambda run: (-by_run[run][PRODUCTIVE], run))[:MOST_RUNS]:
+        with suppress(InputError):  # no two ranks share a step
+            found = stragglers(run)
+            nodes = sorted({row["node"] for row in found.persistent})
+            if nodes:
+                share = found.recoverable_gpu_hours / found.costs.worked
+                text = f"Exclude {listed(nodes, 4)}, slow in {run.rpartition('/')[2]}"
+                wins = {(PRODUCTIVE, run): (share, share, share)}
+                yield Change(text, wins, "runs", f"holdfast runs stragglers {run}")

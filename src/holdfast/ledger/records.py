@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from holdfast.compare import saved_answer
 from holdfast.errors import InputError
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.log import HOUR_S, FleetLog
@@ -33,7 +34,7 @@ from holdfast.ledger.parts import (
     width,
 )
 from holdfast.numbers import duration
-from holdfast.runs.goodput.ledger import PARTS, keep_books
+from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
 from holdfast.runs.recording.events import Process
 from holdfast.runs.recording.reading import RANK_FILES, read_run
 
@@ -47,6 +48,8 @@ OF_RECORD = {
     "idle": RANKS,
 }
 """Part of a run's books -> part of the ledger."""
+PROFILE = "profile.json"
+"""In a run's folder: what ``holdfast profile ops MODEL --training --save`` wrote of one rank's step."""
 LEAST_SHARED = 0.5
 """Share of a record that lies in its attempt from which their clocks agree."""
 
@@ -69,6 +72,8 @@ class Recorded:
     """Their first labels, in lower case."""
     parts: dict[str, np.ndarray]
     """Part of the ledger -> seconds of all ranks' mean in each of equal parts of the record's time."""
+    flops_share: float | None
+    """Share of a step that its matrix products take at least; None: no profile tells it."""
     edges_s: np.ndarray
     """[bins + 1] Where these parts begin and end, seconds since 1970."""
 
@@ -81,6 +86,10 @@ class Records:
     """key (of the attempt), and the hours of each part of `USED`."""
     by_run: dict[str, dict[str, float]]
     """Folder of a run -> its hours by part, of the attempts in the window."""
+    model_flops: float | None
+    """Hours of `PRODUCTIVE` that the model's matrix products take at least; None: no profile tells it."""
+    profiled: float
+    """Hours of `PRODUCTIVE` of the runs with a profile."""
     doubts: list[str]
 
 
@@ -124,7 +133,10 @@ def records(log: FleetLog, folders: Sequence[str | Path]) -> Records:
     rows = [{"key": key, **_hours(by_key[key], mine, by_run)} for key, mine in taken.items()]
     types = {"key": pa.int64(), **dict.fromkeys(USED, pa.float64())}
     use = pa.Table.from_pylist(rows, pa.schema(types))
-    return Records(use, by_run, doubts)
+    shares = {each.folder: each.flops_share for mine in taken.values() for each in mine}
+    steps = [(by_run[run][PRODUCTIVE], share) for run, share in shares.items() if share is not None]
+    flops = sum(hours * share for hours, share in steps) if steps else None
+    return Records(use, by_run, flops, sum(hours for hours, _ in steps), doubts)
 
 
 def _launches(home: Path, doubts: list[str]) -> Iterator[Recorded]:
@@ -133,6 +145,7 @@ def _launches(home: Path, doubts: list[str]) -> Iterator[Recorded]:
     books = keep_books(run)
     origin = run.origin_s - books.window.shift_s
     doubts += [f"{run.run_id}: {remark}" for remark in run.doubts]
+    flops_share = _flops_share(home / PROFILE, books, doubts)
     for place, each in enumerate(books.window.attempts):
         process = run.processes[each.processes[0]]
         job = _job_of(process)
@@ -152,8 +165,28 @@ def _launches(home: Path, doubts: list[str]) -> Iterator[Recorded]:
             sum(run.processes[member].gpus for member in each.processes),
             _short(run.processes[member].node for member in each.processes),
             {part: books.binned[place, PARTS.index(name)] for name, part in OF_RECORD.items()},
+            flops_share,
             edges,
         )
+
+
+def _flops_share(file: Path, books: Ledger, doubts: list[str]) -> float | None:
+    """The least time of a step's matrix products on the profile's hardware over the mean time of a step."""
+    if not file.exists():
+        return None
+    profile = saved_answer(file)["data"]
+    steps = books.steps()
+    own_s = books.own_s[steps][~books.replayed[steps]]
+    products = [row for row in profile["roofline"]["by_class"] if row["flops"]]
+    share = sum(row["bound_s"] for row in products) / (own_s.mean() if own_s.size else np.inf)
+    backward = any(row["phase"] == "backward" for row in profile["by_phase"])
+    if backward and share <= 1:
+        return float(share)
+    wrong = (
+        "its steps are shorter than that" if backward else "it has no backward pass (--training)"
+    )
+    doubts.append(f"{file} is no profile of a step of {books.run.run_id}: {wrong}; it is not used")
+    return None
 
 
 def _job_of(process: Process) -> tuple[str, int | None] | None:
