@@ -385,6 +385,19 @@ def test_a_folder_without_records(tmp_path: Path) -> None:
     assert caught.value.code == "no-data"
 
 
+def test_a_folder_that_cannot_be_read_refuses_no_other(tmp_path: Path) -> None:
+    """Files of two runs side by side belong to no one run; the third is read, whatever its profile is."""
+    log = cluster(tmp_path, Attempt(7, ("n1",), 0, 720), Attempt(8, ("n2",), 0, 720))
+    record(tmp_path / "runs" / "mixed", job=8, run_id="a", node="n2")
+    record(tmp_path / "runs" / "mixed", job=8, run_id="b", node="n2", begin=300)
+    (record(tmp_path / "runs" / "own") / "profile.json").write_text("[1]")
+    found = ledger(log, [tmp_path / "runs"])
+    assert found.hours["productive"] == pytest.approx(280 * 8 / 3600)
+    doubts = [each.text for each in found.unknowns() if each.doubt]
+    for name in ("mixed", "profile.json"):
+        assert [text for text in doubts if name in text], name
+
+
 def test_records_of_another_cluster_are_not_counted(tmp_path: Path) -> None:
     log = cluster(tmp_path, Attempt(7, ("n2",), 0, 720))
     found = ledger(log, [record(tmp_path / "run", node="n1.example.org")])

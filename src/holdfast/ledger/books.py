@@ -328,7 +328,8 @@ def ledger(
         signal: average intensity of the grid, gCO2/kWh, for the CO2 of each part; see `carbon.account`.
 
     Raises:
-        InputError: what opening the store and reading the records refuse.
+        InputError: what opening the store refuses; ``no-data`` for a folder without records, a window
+            without a log.
     """
     log = open_log(store, since=since)
     if log.begin_s > last_s(log) and log.count("attempts"):

@@ -149,7 +149,8 @@ def cleaner(log: FleetLog, signal: Signal, kg_a_month: float) -> Iterator[Row]:
         command = f"holdfast carbon plan --load FILE --signal {signal.source}"
         text = f"Shift {percent(FLEX)} of the power to cleaner hours of its day"
         row = {"change": text, "kg_co2_a_month": saved, "room": "carbon", "command": command}
-        yield dict.fromkeys(("hours_a_month", "low", "high")) | row
+        if saved > 0:
+            yield dict.fromkeys(("hours_a_month", "low", "high")) | row
 
 
 def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[Change]:

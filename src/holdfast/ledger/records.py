@@ -101,7 +101,7 @@ def records(log: FleetLog, folders: Sequence[str | Path]) -> Records:
         folders: of recorders, or around them.
 
     Raises:
-        InputError: ``no-data`` for a folder without a record; what `read_run` refuses.
+        InputError: ``no-data`` for a folder without a record.
     """
     launches, doubts = [], []
     for folder in folders:
@@ -141,7 +141,11 @@ def records(log: FleetLog, folders: Sequence[str | Path]) -> Records:
 
 def _launches(home: Path, doubts: list[str]) -> Iterator[Recorded]:
     """The launches of a run that name their job."""
-    run = read_run(home)
+    try:
+        run = read_run(home)
+    except InputError as error:  # one of many runs; what it says of options is no option here
+        doubts.append(f"{home} is left out: {error.problem} ({error.found or 'unreadable'})")
+        return
     books = keep_books(run)
     origin = run.origin_s - books.window.shift_s
     doubts += [f"{run.run_id}: {remark}" for remark in run.doubts]
@@ -174,18 +178,20 @@ def _flops_share(file: Path, books: Ledger, doubts: list[str]) -> float | None:
     """The least time of a step's matrix products on the profile's hardware over the mean time of a step."""
     if not file.exists():
         return None
-    profile = saved_answer(file)["data"]
     steps = books.steps()
     own_s = books.own_s[steps][~books.replayed[steps]]
-    products = [row for row in profile["roofline"]["by_class"] if row["flops"]]
-    share = sum(row["bound_s"] for row in products) / (own_s.mean() if own_s.size else np.inf)
-    backward = any(row["phase"] == "backward" for row in profile["by_phase"])
-    if backward and share <= 1:
-        return float(share)
-    wrong = (
-        "its steps are shorter than that" if backward else "it has no backward pass (--training)"
+    try:
+        profile = saved_answer(file)["data"]
+        backward = any(row["phase"] == "backward" for row in profile["by_phase"])
+        least_s = sum(row["bound_s"] for row in profile["roofline"]["by_class"] if row["flops"])
+    except (InputError, LookupError, TypeError):  # somebody else's file
+        backward, least_s = False, 0.0
+    if backward and own_s.size and least_s <= own_s.mean():
+        return float(least_s / own_s.mean())
+    doubts.append(
+        f"{file} is no profile of a step of {books.run.run_id}, with its backward pass (--training) and"
+        " no longer than a step: it is not used"
     )
-    doubts.append(f"{file} is no profile of a step of {books.run.run_id}: {wrong}; it is not used")
     return None
 
 
