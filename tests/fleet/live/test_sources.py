@@ -123,9 +123,8 @@ def test_each_page_and_the_metrics_tell_state_and_age(
     sources: Sources, broken: dict[str, Any], cluster: live_stub.Slurm, tmp_path: Path
 ) -> None:
     watcher = fed(sources, tmp_path / "store")
-    nothing = View(
-        "message.html.j2", {"title": "", "links": {}}
-    )  # whose layout is that of every page
+    blank = {"title": "", "found": "", "remedy": "", "links": {}}
+    nothing = View("message.html.j2", blank)  # whose layout is that of every page
     console = Console(SimpleNamespace(answer=lambda build: nothing), watcher)
 
     def page() -> str:
