@@ -161,6 +161,7 @@ def ingest(
     ] = None,
     timezone: Zone = None,
     cluster: str = "",
+    live: Annotated[Path | None, option(metavar="TOML")] = None,
     column_map: Annotated[Path | None, option("--map", metavar="FILE")] = None,
     nodes: Positive | None = None,
     max_reject_share: Share = 0.01,
@@ -177,6 +178,7 @@ def ingest(
         input_format: Format of all sources (default: detected).
         timezone: Time zone of times that state none, such as those of sacct (default: UTC).
         cluster: Cluster of logs that state none.
+        live: Also ask every live source that this file names, once.
         column_map: TOML map of the columns of CSV or Parquet files in no known format.
         nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
         max_reject_share: Maximum share of rejected records per source.
@@ -185,16 +187,24 @@ def ingest(
     from holdfast.fleet.ingestion import ingest as run
     from holdfast.fleet.on_cluster import sacct_output
 
-    if not sources and sacct is None:
+    if not sources and sacct is None and live is None:
         raise InputError(
-            "nothing to ingest", code="missing-key", expected="SRC... or --sacct now-7d"
+            "nothing to ingest",
+            code="missing-key",
+            expected="SRC..., --sacct now-7d or --live SOURCES.toml",
         )
     with ExitStack() as stack:
-        live = (
+        printed = (
             [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone or "UTC"))]
         )
+        if live is not None:
+            from holdfast.fleet.live.sources import ingest_live
+
+            asked = ingest_live(live, output, timezone=timezone, cluster=cluster)
+            if not (sources or printed):
+                return asked
         return run(
-            [*sources, *live],
+            [*sources, *printed],
             output,
             format=input_format,
             timezone=timezone,
@@ -570,6 +580,7 @@ def serve(
     token: Annotated[str | None, option(env_var="HOLDFAST_TOKEN")] = None,
     watch: Annotated[tuple[Path, ...], option(metavar="PATH")] = (),
     runs: Annotated[tuple[Path, ...], option(metavar="FOLDER")] = (),
+    live: Annotated[Path | None, option(metavar="TOML")] = None,
     poll: Duration = 60.0,
     timezone: Zone = None,
     cluster: str = "",
@@ -578,13 +589,14 @@ def serve(
     """Serve the web console, with /metrics for Prometheus, until Ctrl-C.
 
     Args:
-        store: Store folder; created if missing with --watch.
+        store: Store folder; created if missing with --watch or --live.
         host: Address to bind; any but localhost needs --token.
         port: Port; 0 picks a free one.
         token: Access token; prefer HOLDFAST_TOKEN so it does not show up in `ps`.
         watch: Log or folder of logs to ingest whenever it changes; repeatable.
         runs: Folder with records of runs, or around them, for the ledger in /metrics; repeatable.
-        poll: Polling interval of --watch.
+        live: Sources to ask while the console runs: slurmrestd, Prometheus (TOML).
+        poll: Polling interval of --watch, and of what --live brings.
         timezone: Time zone of watched logs that state none (default: the store's, else UTC).
         cluster: Cluster of watched logs that state none.
     """
@@ -601,6 +613,7 @@ def serve(
         token=token,
         watch=list(watch),
         runs=runs,
+        live=live,
         poll_s=poll,
         timezone=timezone,
         cluster=cluster,

@@ -49,12 +49,14 @@ class Follower:
         store: the folder of the store; made by the first look if it is missing.
         timezone: zone of times that are written without one; None: the store's, or UTC.
         cluster: name for sources that carry none.
+        clusters: folder -> that name for what is in it.
     """
 
     paths: Sequence[Path]
     store: Path
     timezone: str | None = None
     cluster: str = ""
+    clusters: Mapping[Path, str] = field(default_factory=dict)
     _seen: dict[Path, State] = field(default_factory=dict)  # Each file as it was at the last look
     # Each file as it was when it was last read
     _done: dict[Path, State] = field(default_factory=dict)
@@ -117,7 +119,7 @@ class Follower:
     ) -> Store | None:
         """The store with what is new in the files; `old` if nothing is."""
         zone = self.timezone or (str(old.facts["timezone"]) if old else "UTC")
-        options = ReadOptions(timezone=zone_of(zone), cluster=self.cluster)
+        timezone = zone_of(zone)
         stated = self.timezone is not None or any(
             entry["facts"].get("zone_stated") for entry in _entries(old)
         )
@@ -132,6 +134,8 @@ class Follower:
                 if kind and self._seen[path] != before.get(path) and not _is_whole(path):
                     continue
                 if kind:
+                    cluster = self.clusters.get(path.parent, self.cluster)
+                    options = ReadOptions(timezone=timezone, cluster=cluster)
                     jobs = with_jobs(options, old, [each for _, each in read])
                     read += _staged(path, kind, stage, jobs, known, stated)
             except Exception as error:  # one bad file must not keep the others out

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.fleet.ingest_staging import with_key
 from holdfast.fleet.node_names import own_names
@@ -140,7 +141,10 @@ def explain(
         }
         if row["nodes"]:
             broken = {node: time for node, time in broken.items() if node in row["nodes"]}
-        row["state"] = "REQUEUED" if len(outages) and not blamed and not broken else "NODE_FAIL"
+        # What began to log outages later, as a live source does, does not tell that there was none.
+        logged = pc.min(outages["start_s"]).as_py()
+        told = logged is not None and logged <= last
+        row["state"] = "REQUEUED" if told and not blamed and not broken else "NODE_FAIL"
         if broken:
             row["end_s"] = min(last, *broken.values())
             if len(broken) == 1:

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.answer import Answer, Finding, Section, Unknown
@@ -64,6 +65,8 @@ class IngestResult(Answer):
     unreadable: list[str] = field(default_factory=list)
     # What the store holds that no source says, in sentences
     inferred: list[str] = field(default_factory=list)
+    # Live sources that did not answer, each with its state and age
+    live_troubles: list[str] = field(default_factory=list)
     state_conflicts: int = 0  # Attempts on whose State logs disagree, at least
     strange_checks: int = 0  # Failed checks on nodes that no attempt and no inventory names
     strangers: list[str] = field(default_factory=list)  # Those nodes
@@ -87,7 +90,7 @@ class IngestResult(Answer):
         """Whether logs disagree, and whether events name nodes that no attempt has."""
         from holdfast.fleet.gaps import gap, strangers
 
-        found = []
+        found = [gap("live", source=text) for text in self.live_troubles]
         if self.strange_checks:
             found.append(strangers(self.strange_checks, self.strangers))
         if self.state_conflicts:
@@ -196,7 +199,7 @@ def ingest(
             facts = {"sources": entries, "timezone": zone.key, "node_total": nodes}
             old = commit(folder, old, [stage for _, stage in read], facts)
             merged = old.facts["node_outages_merged"]
-    return _result(old, known, strangers, damaged, merged)
+    return in_store(old, known, strangers, damaged, merged)
 
 
 # --- Sources -------------------------------------------------------------------------------------
@@ -370,13 +373,14 @@ def source_entry(path: Path, format_name: str, key: str, stage: Stage) -> Row:
 # --- The store -----------------------------------------------------------------------------------
 
 
-def _result(
+def in_store(
     store: Store,
-    known: list[str],
-    strangers: list[str],
-    damaged: dict[str, InputError],
-    merged: int,
+    known: Sequence[str] = (),
+    strangers: Sequence[str] = (),
+    damaged: Mapping[str, InputError] = MappingProxyType({}),
+    merged: int = 0,
 ) -> IngestResult:
+    """What a store holds; the rest is what an ingest noticed (see `IngestResult`)."""
     facts = store.facts
     span = store.facts["time_range"]
     entries = facts["sources"]
@@ -389,8 +393,8 @@ def _result(
         duplicates_flag=facts["duplicates_flag"],
         time_range=span and (iso_time(span[0]), iso_time(span[1])),
         sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in entries],
-        already_known=known,
-        not_recognised=strangers,
+        already_known=list(known),
+        not_recognised=list(strangers),
         unreadable=[f"{path}: {error.found or error.problem}" for path, error in damaged.items()],
         inferred=list(facts["inferred"]),
         state_conflicts=facts["state_conflicts"],

@@ -17,6 +17,7 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console.metrics import exposition, measure
 from holdfast.fleet.console.views import alert_rules
 from holdfast.fleet.console.watching import WatchStatus
+from holdfast.fleet.live.sources import SourceState
 
 METRIC = re.compile(r"\bholdfast_\w+")
 
@@ -36,7 +37,8 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         log.attempts.append(Attempt(1, nodes, 3600 * hour, 3600 * hour + 9000, "NODE_FAIL"))
     log.attempts.append(Attempt(1, nodes, 3600 * 50, 3600 * 60))
     measures = measure(Analysis(log.open(tmp_path_factory.mktemp("alerts"))))
-    text = exposition(measures, WatchStatus(0.0))
+    source = SourceState("alpha", "slurm", "ok", 0.0, 1.0)
+    text = exposition(measures, WatchStatus(0.0), [source])
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:

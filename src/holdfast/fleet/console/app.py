@@ -6,6 +6,7 @@ and redraw. No route takes a file name, and job ids and node names are compared 
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -107,8 +108,11 @@ class Console:
     def show(self, build: Callable[[Snapshot], View]) -> HTMLResponse:
         """The page that `build` makes of the current snapshot."""
         view = self.snapshots.answer(build)
-        watching = "" if self.watcher is None else self.watcher.describe()
-        return HTMLResponse(views.html(view.template, {**view.context, "watching": watching}))
+        if self.watcher is None:
+            return HTMLResponse(views.html(view.template, view.context))
+        sources = [(s.trouble, s.sentence(time.time())) for s in self.watcher.sources()]
+        live = {"watching": self.watcher.describe(), "sources": sources}
+        return HTMLResponse(views.html(view.template, {**view.context, **live}))
 
 
 def _add_pages(app: FastAPI, console: Console) -> None:
@@ -149,8 +153,9 @@ def _add_data(app: FastAPI, console: Console) -> None:
     @app.get("/metrics")
     def exposition() -> Response:
         status = None if console.watcher is None else console.watcher.status()
+        sources = [] if console.watcher is None else console.watcher.sources()
         text = console.snapshots.answer(
-            lambda it: metrics.exposition(it.kept("metrics", measure), status)
+            lambda it: metrics.exposition(it.kept("metrics", measure), status, sources)
         )
         return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from holdfast.fleet.console.watching import WatchStatus
+    from holdfast.fleet.live.sources import SourceState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_DOMAIN = "unknown"
@@ -184,12 +185,17 @@ def _last_events(analysis: Analysis) -> Values:
     return found
 
 
-def exposition(values: Mapping[str, Values], status: WatchStatus | None = None) -> bytes:
+def exposition(
+    values: Mapping[str, Values],
+    status: WatchStatus | None = None,
+    sources: Sequence[SourceState] = (),
+) -> bytes:
     """The metrics in Prometheus' text format 0.0.4.
 
     Args:
         values: of `measure`.
         status: how the watching of the logs goes; None: nothing is watched.
+        sources: how the live sources do.
 
     Raises:
         MissingExtraError: if prometheus-client is not installed.
@@ -205,6 +211,10 @@ def exposition(values: Mapping[str, Values], status: WatchStatus | None = None) 
             "watch_last_poll_timestamp_seconds": {} if polled is None else {(): polled},
             "watch_rows": {(): status.rows},
             "watch_problems": {(): len(status.problems)},
+            "watch_source_state": {(s.name, s.kind, s.state): 1 for s in sources},
+            "watch_source_last_success_timestamp_seconds": {
+                (s.name, s.kind): s.last_success_s for s in sources if s.last_success_s is not None
+            },
         }
     families = list(_families(values, status is not None))
     registry: Any = SimpleNamespace(collect=lambda: families)  # all that is asked of one

@@ -11,6 +11,7 @@ from holdfast.errors import InputError, MissingExtraError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console.watching import Watcher
 from holdfast.fleet.ingestion import zone_of
+from holdfast.fleet.live.sources import Sources, read_sources
 from holdfast.fleet.store import MANIFEST, Store, existing_store
 
 GRACE_S = 3  # Seconds that answers under way have when the console ends
@@ -24,6 +25,7 @@ def serve(
     token: str | None = None,
     watch: Sequence[str | Path] = (),
     runs: Sequence[str | Path] = (),
+    live: str | Path | None = None,
     poll_s: float = 60.0,
     timezone: str | None = None,
     cluster: str = "",
@@ -39,6 +41,7 @@ def serve(
         token: what a reader must show; None: whoever is on this machine.
         watch: logs to read into the store while they grow: files, and folders of them (a spool).
         runs: folders with the records of runs, or around them, for the ledger in `/metrics`.
+        live: TOML file of sources to ask while the console runs (`holdfast.fleet.live.sources`).
         poll_s: time between two looks at them.
         timezone: zone of times in them that are written without one; None: the store's, or UTC.
         cluster: name for logs that carry none.
@@ -47,7 +50,7 @@ def serve(
 
     Raises:
         StoreError: if there is no store and nothing to make it from, or it holds a simulation and
-            is to be extended.
+            is to be extended; if another process asks live sources for it.
         InputError: if the address is in use or not this machine's, a token is missing or too short,
             or a watched path cannot be.
         MissingExtraError: if the extra ``console`` is not installed.
@@ -59,6 +62,7 @@ def serve(
     for path in records:
         if not path.is_dir():
             raise InputError("folder not found", code="not-found", place="--runs", path=path)
+    asked = None if live is None else read_sources(Path(live))
     if timezone is not None:
         zone_of(timezone)
     try:
@@ -69,9 +73,13 @@ def serve(
     from holdfast.fleet.console.app import create_app
 
     watcher = None
-    if paths:
+    if paths or asked is not None:
         existing_store(folder)
-        watcher = Watcher(folder, paths, poll_s=poll_s, timezone=timezone, cluster=cluster)
+        sources = None if asked is None else Sources(folder, asked)
+        paths += [] if sources is None else [sources.folder]
+        watcher = Watcher(
+            folder, paths, poll_s=poll_s, timezone=timezone, cluster=cluster, live=sources
+        )
     else:
         Store.open(folder)
     app = create_app(folder, assumptions=assumptions, token=token, watcher=watcher, runs=records)

@@ -59,7 +59,7 @@ def _source(name: str) -> str | None:
 
 def html(template: str, context: Mapping[str, Any]) -> str:
     """A page."""
-    names = ("subtitle", "here", "live", "generation", "watching", "extent")
+    names = ("subtitle", "here", "live", "generation", "watching", "sources", "extent")
     empty = {"fleet": "holdfast", "on_news": "tell", **dict.fromkeys(names, "")}
     text: str = environment().get_template(template).render({**empty, **context})
     return text

@@ -17,6 +17,7 @@ from threading import Event, Thread
 
 from holdfast.errors import HoldfastError
 from holdfast.fleet.ingest_following import Follower
+from holdfast.fleet.live.sources import Sources, SourceState
 from holdfast.fleet.moments import moment
 
 MOST_PROBLEMS_TOLD = 3
@@ -43,6 +44,7 @@ class Watcher:
         poll_s: time between two looks.
         timezone: zone of times that are written without one; None: the store's, or UTC.
         cluster: name for logs that carry none.
+        live: sources that are asked while it runs; their spools are among the paths.
         clock: epoch seconds now.
 
     A stopped watcher may be started again.
@@ -54,10 +56,12 @@ class Watcher:
     poll_s: float = 60.0
     timezone: str | None = None
     cluster: str = ""
+    live: Sources | None = None
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
-        self._follower = Follower(self.paths, self.store, self.timezone, self.cluster)
+        clusters = {} if self.live is None else self.live.clusters
+        self._follower = Follower(self.paths, self.store, self.timezone, self.cluster, clusters)
         self._status = WatchStatus()
         self._halt = Event()
         self._thread: Thread | None = None
@@ -66,12 +70,16 @@ class Watcher:
         """Begin to look, in the background."""
         if self._thread is None:
             self._halt.clear()
+            if self.live is not None:
+                self.live.start()
             self._thread = Thread(target=self._run, name="watch", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """Stop, and wait until the commit under way is whole."""
         self._halt.set()
+        if self.live is not None:
+            self.live.stop()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -79,6 +87,10 @@ class Watcher:
     def status(self) -> WatchStatus:
         """How it goes, as of the last look."""
         return self._status
+
+    def sources(self) -> list[SourceState]:
+        """How each live source does."""
+        return [] if self.live is None else self.live.states()
 
     def describe(self) -> str:
         """One sentence: what is watched, when it was last read, any trouble."""

@@ -55,7 +55,7 @@ def json_objects(
     """The objects on lines, one by one, with line and text of each."""
     for text, line in zip(texts.to_pylist(), lines.to_pylist(), strict=True):
         try:
-            rows = list((unwrap or _itself)(_parsed(text)))
+            rows = list((unwrap or _itself)(parsed(text)))
         except (ValueError, RecursionError):
             rejects.add(line, "not JSON", text)
         except (TypeError, AttributeError, KeyError):
@@ -79,7 +79,12 @@ def first_objects(head: bytes) -> list[Row]:
     return found if 2 * len(found) >= min(len(lines), _LOOK) else []
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """A JSON text, also with the lone surrogates and NaN that strict readers refuse.
+
+    Raises:
+        ValueError: if it is not JSON.
+    """
     try:
         return _ANYTHING.decode(text)
     except msgspec.DecodeError:  # it refuses lone surrogates and NaN, which other programs write

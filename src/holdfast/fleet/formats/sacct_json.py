@@ -66,7 +66,8 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
 
     seen = 0
     try:
-        for job in ijson.items(source, "jobs.item"):  # floats would limit integers to 64 bits
+        # A spool has one answer a line; floats would limit integers to 64 bits.
+        for job in ijson.items(source, "jobs.item", multiple_values=True):
             seen += 1
             yield job
     except ijson.JSONError as error:
@@ -92,7 +93,7 @@ def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Bat
         reason = _unusable(job)
         if reason is None:
             try:
-                own = [_attempt(job), *(_step(step, job) for step in job.get("steps") or [])]
+                own = rows_of(job)
                 rows += own
                 lines += [place] * len(own)
             except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
@@ -115,7 +116,16 @@ def _unusable(job: Any) -> str | None:
     return None
 
 
-def _number(value: Any) -> int | None:
+def rows_of(job: Row) -> list[Row]:
+    """A job and its steps as the rows that `sacct --parsable2` prints.
+
+    Raises:
+        TypeError, ValueError, AttributeError, KeyError, OverflowError: for a job of another shape.
+    """
+    return [_attempt(job), *(_step(step, job) for step in job.get("steps") or [])]
+
+
+def number_of(value: Any) -> int | None:
     """An integer, or the number of ``{"set", "infinite", "number"}``; None if unset or infinite."""
     if isinstance(value, dict):
         if not value.get("set") or value.get("infinite"):
@@ -127,7 +137,7 @@ def _number(value: Any) -> int | None:
 
 
 def _time(value: Any) -> int | None:
-    seconds = _number(value)
+    seconds = number_of(value)
     if seconds is None or seconds < _FIRST_REAL_TIME_S or seconds in UNSET:
         return None
     return min(seconds, 10**11)  # what is later is impossible, and still written as a time
@@ -146,10 +156,10 @@ def _state(job: Any) -> str | None:
 def _exit(code: Any) -> str | None:
     """``code:signal``."""
     if not isinstance(code, dict):
-        return None if _number(code) is None else f"{_number(code)}:0"
-    returned = _number(code.get("return_code"))
+        return None if number_of(code) is None else f"{number_of(code)}:0"
+    returned = number_of(code.get("return_code"))
     signal = code.get("signal") or {}
-    caught = _number(signal.get("signal_id", signal.get("id")))
+    caught = number_of(signal.get("signal_id", signal.get("id")))
     return None if returned is None and caught is None else f"{returned or 0}:{caught or 0}"
 
 
@@ -159,7 +169,7 @@ def _job_id(job: Row) -> str:
     het = job.get("het") or {}
     base = array.get("job_id") or 0
     if base:
-        task = _number(array.get("task_id"))
+        task = number_of(array.get("task_id"))
         waiting = array.get("task")
         if task is not None and not waiting:
             return f"{base}_{task}"
@@ -167,7 +177,7 @@ def _job_id(job: Row) -> str:
             limit = _dig(array, "limits", "max", "running", "tasks")
             return f"{base}_[{waiting}%{limit}]" if limit else f"{base}_[{waiting}]"
     if het.get("job_id"):
-        return f"{het['job_id']}+{_number(het.get('job_offset')) or 0}"
+        return f"{het['job_id']}+{number_of(het.get('job_offset')) or 0}"
     return str(job["job_id"])
 
 
@@ -181,7 +191,7 @@ def _tres(job: Row, key: str) -> dict[str, int]:
     """Counts by TRES name, for example ``{"cpu": 64, "gres/gpu:h100": 8}``."""
     found = {}
     for item in _dig(job, "tres", key) or []:
-        count = _number(item.get("count"))
+        count = number_of(item.get("count"))
         if count is not None and count >= 0:
             name = f"{item['type']}/{item['name']}" if item.get("name") else item["type"]
             found[name] = count
@@ -204,9 +214,9 @@ def _attempt(job: Row) -> Row:
         "Partition": job.get("partition"),
         "QOS": job.get("qos"),
         "WorkDir": job.get("working_directory"),
-        "DBIndex": _number(job.get("db_index")),
-        "Restarts": _number(job.get("restart_cnt")),
-        "Priority": _number(job.get("priority")),
+        "DBIndex": number_of(job.get("db_index")),
+        "Restarts": number_of(job.get("restart_cnt")),
+        "Priority": number_of(job.get("priority")),
         "State": state,
         "Reason": _dig(job, "state", "reason"),
         "ExitCode": code,
@@ -215,14 +225,14 @@ def _attempt(job: Row) -> Row:
         "Eligible": _time(times.get("eligible")),
         "Start": _time(times.get("start")),
         "End": _time(times.get("end")),
-        "ElapsedRaw": _number(times.get("elapsed")),
-        "TimelimitRaw": _number(times.get("limit")),
+        "ElapsedRaw": number_of(times.get("elapsed")),
+        "TimelimitRaw": number_of(times.get("limit")),
         "NNodes": allocated.get("node") or requested.get("node"),
         "NodeList": job.get("nodes") or "",
         "AllocTRES": _printed(allocated),
         "ReqTRES": _printed(requested),
         "AllocCPUS": allocated.get("cpu"),
-        "ReqCPUS": requested.get("cpu") or _number(_dig(job, "required", "CPUs")),
+        "ReqCPUS": requested.get("cpu") or number_of(_dig(job, "required", "CPUs")),
         "FailedNode": job.get("failed_node"),
         "SubmitLine": job.get("submit_line"),
     }

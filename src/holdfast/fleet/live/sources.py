@@ -1,0 +1,275 @@
+"""The live sources of a store: a thread and a spool each, and how each does.
+
+`Sources` reads a TOML file, asks every source in its time, and never fails for one of them: what is wrong
+is a named state (`holdfast.fleet.live.asking`) with its age, on every page of the console and in
+``/metrics``. The spools are beside the store, in ``STORE.live/NAME``; a `Follower` reads them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Thread
+from typing import Protocol
+
+from holdfast.config import Duration, invalid_value, read_config
+from holdfast.errors import HoldfastError, MissingExtraError
+from holdfast.files import Lock, LockHeldError
+from holdfast.fleet.ingest_following import Follower
+from holdfast.fleet.ingestion import IngestResult, in_store
+from holdfast.fleet.live.asking import Trouble
+from holdfast.fleet.live.prometheus import Prometheus, PrometheusSource
+from holdfast.fleet.live.slurm import Slurm, SlurmSource
+from holdfast.fleet.live.spool import Spool
+from holdfast.fleet.store import Store, existing_store, store_error
+from holdfast.numbers import duration
+from holdfast.remote import bare
+
+LONGEST_PAUSE_S = (
+    600.0  # between two polls of a source in trouble, or as long as `every` if that is more
+)
+TWO_DAYS = Duration(2 * 86400)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the file of sources says."""
+
+    slurm: tuple[SlurmSource, ...] = ()
+    prometheus: tuple[PrometheusSource, ...] = ()
+    keep: Duration = TWO_DAYS  # How long files of a spool stay that the store has read
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """How a source does, as of its last poll."""
+
+    name: str
+    kind: str  # "slurm", "prometheus"
+    state: str  # "new" before the first poll, else as in `asking`
+    since_s: float  # When it came into this state (epoch seconds)
+    last_success_s: float | None  # When its data were last complete; None: never
+    text: str = ""
+
+    @property
+    def trouble(self) -> bool:
+        """Whether a reader must know: what the store has of it may be old or incomplete."""
+        return self.state not in ("ok", "new")
+
+    def age_s(self, now_s: float) -> float | None:
+        """How old its data are."""
+        return None if self.last_success_s is None else max(0.0, now_s - self.last_success_s)
+
+    def sentence(self, now_s: float) -> str:
+        """Name, state and age."""
+        age = self.age_s(now_s)
+        text = f"{self.name} ({self.kind}): {self.state}"
+        text += f", {self.text}" if self.text else ""
+        return f"{text}; {'no data yet' if age is None else f'read {duration(age)} ago'}."
+
+
+class Poller(Protocol):
+    """A source of some kind."""
+
+    def poll(self, spool: Spool) -> str:
+        """Bring the spool up to date; gives what to tell; raises `Trouble`."""
+
+
+@dataclass(eq=False)
+class _Polled:
+    poller: Poller
+    spool: Spool
+    every_s: float
+    state: SourceState
+    failures: int = 0
+
+
+@dataclass(eq=False)
+class Sources:
+    """The sources of one store.
+
+    Args:
+        store: the folder of the store.
+        settings: of the file of sources.
+        clock: epoch seconds now.
+        first_s: pause before a question is asked again.
+
+    Raises:
+        StoreError: if another process feeds this store (``in-use``).
+        InputError: if two sources have one name, a name cannot be that of a folder, or a URL has a secret.
+        MissingExtraError: if the extra ``console`` is not installed.
+    """
+
+    store: Path
+    settings: Settings
+    clock: Callable[[], float] = time.time
+    first_s: float = 1.0
+    _halt: Event = field(default_factory=Event)
+    _threads: list[Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder = self.store.with_name(self.store.name + ".live")
+        _check(self.settings)
+        if find_spec("requests") is None:
+            raise MissingExtraError("requests", "console")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = Lock(self.folder)
+        except LockHeldError as error:
+            text = f"{self.folder}: another process feeds this store\n  remedy: end it"
+            raise store_error("in-use", text) from error
+        self._polled: dict[str, _Polled] = {}
+        for kind, poller, own in (
+            ("slurm", Slurm, self.settings.slurm),
+            ("prometheus", Prometheus, self.settings.prometheus),
+        ):
+            for each in own:
+                spool = Spool(self.folder / each.name, self.clock)
+                known = spool.cursor.get("success_s")
+                state = SourceState(each.name, kind, "new", self.clock(), known)
+                made = poller(each, self._halt, self.first_s)  # type: ignore[arg-type]  # its own kind
+                self._polled[each.name] = _Polled(made, spool, each.every, state)
+
+    @property
+    def clusters(self) -> Mapping[Path, str]:
+        """The cluster of what each spool holds, where it states none."""
+        every = (*self.settings.slurm, *self.settings.prometheus)
+        return {self.folder / each.name: each.cluster for each in every if each.cluster}
+
+    def states(self) -> list[SourceState]:
+        """How each source does."""
+        return [each.state for each in self._polled.values()]
+
+    def start(self) -> None:
+        """Poll every source in a thread of its own."""
+        self._halt.clear()
+        for each in self._polled.values():
+            thread = Thread(target=self._run, args=(each,), name=each.state.name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop; what came is in the spools."""
+        self._halt.set()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def close(self) -> None:
+        """Let another process feed the store."""
+        for each in self._polled.values():
+            each.spool.close()
+        self._lock.close()
+
+    def poll(self) -> None:
+        """Ask every source once, now."""
+        for each in self._polled.values():
+            self._poll(each)
+
+    def prune(self) -> None:
+        """Remove files of the spools that are old and in the store."""
+        for each in self._polled.values():
+            with suppress(HoldfastError, OSError):
+                each.spool.prune(self.store, self.settings.keep)
+
+    def _run(self, each: _Polled) -> None:
+        while not self._halt.is_set():
+            self._poll(each)
+            with suppress(HoldfastError, OSError):
+                each.spool.prune(self.store, self.settings.keep)
+            pause_s = each.every_s * 2 ** min(each.failures, 16)
+            self._halt.wait(min(pause_s, max(each.every_s, LONGEST_PAUSE_S)))
+
+    def _poll(self, each: _Polled) -> None:
+        try:
+            state, text = "ok", each.poller.poll(each.spool)
+        except Trouble as trouble:
+            state, text = trouble.state, str(trouble)
+        except (HoldfastError, OSError) as error:  # the disk, not the source
+            state, text = "unwritable", " ".join(str(error).split())
+        except (
+            Exception
+        ) as error:  # an answer of another shape, or a fault of ours: the trace tells
+            traceback.print_exc(file=sys.stderr)
+            state, text = "bad-answer", f"{type(error).__name__}: {error}"
+        now_s = self.clock()
+        # With another clock the data are whole; "behind" and the like are not.
+        complete = state in ("ok", "clock-off")
+        each.failures = 0 if complete else each.failures + 1
+        before = each.state
+        since_s = before.since_s if before.state == state else now_s
+        success_s = now_s if complete else before.last_success_s
+        each.state = replace(
+            before, state=state, text=text, since_s=since_s, last_success_s=success_s
+        )
+        with suppress(HoldfastError, OSError):
+            if complete:
+                each.spool.commit(success_s=now_s)
+
+
+def read_sources(path: Path) -> Settings:
+    """The settings of a file of sources.
+
+    Raises:
+        InputError: if it cannot be read, or says something impossible.
+    """
+    settings = read_config(path, Settings, "the live sources")
+    if not (settings.slurm or settings.prometheus):
+        raise invalid_value(
+            "no live source", path, "slurm", "none", "a table [[slurm]] or [[prometheus]]"
+        )
+    return settings
+
+
+def ingest_live(
+    path: Path, store: Path, *, timezone: str | None = None, cluster: str = ""
+) -> IngestResult:
+    """Ask every source of a file once, and read what came into a store.
+
+    Args:
+        path: the file of sources.
+        store: the folder of the store; made if missing.
+        timezone: as of `ingest`.
+        cluster: as of `ingest`, where neither a source nor its answers name one.
+
+    Raises:
+        StoreError: as `ingest`, or if another process feeds the store.
+        InputError: if the file says something impossible, or what came cannot be read.
+    """
+    settings = read_sources(path)
+    existing_store(store)
+    sources = Sources(store, settings)
+    try:
+        sources.poll()
+        follower = Follower([sources.folder], store, timezone, cluster, sources.clusters)
+        problems = dict(follower.look().problems)
+        sources.prune()
+    finally:
+        sources.close()
+    now_s = time.time()
+    troubles = [each.sentence(now_s) for each in sources.states() if each.trouble]
+    troubles += [f"{Path(where).name}: {text}." for where, text in problems.items()]
+    return replace(in_store(Store.open(store)), live_troubles=troubles)
+
+
+def _check(settings: Settings) -> None:
+    every = (*settings.slurm, *settings.prometheus)
+    for url in (each.url for each in every):
+        if bare(url) != url:
+            raise invalid_value(
+                "a secret in a URL", None, "url", bare(url), "token_env or token_file"
+            )
+    names = [each.name for each in every]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise invalid_value("two live sources of one name", None, "name", name, "one each")
+        if not name or name.startswith(".") or not name.replace("-", "").replace(".", "").isalnum():
+            expected = "letters, digits, - and ., as it names a folder"
+            raise invalid_value("invalid name of a live source", None, "name", name, expected)
