@@ -573,6 +573,7 @@ def serve(
     poll: Duration = 60.0,
     timezone: Zone = None,
     cluster: str = "",
+    actions: File = None,
     model: Measured = Measured(),
 ) -> None:
     """Serve the web console, with /metrics for Prometheus, until Ctrl-C.
@@ -586,6 +587,7 @@ def serve(
         poll: Polling interval of --watch.
         timezone: Time zone of watched logs that state none (default: the store's, else UTC).
         cluster: Cluster of watched logs that state none.
+        actions: Limits, commands and people who may act on nodes (TOML).
     """
     from holdfast.fleet.console.serving import serve as run
     from holdfast.progress import remark
@@ -603,6 +605,7 @@ def serve(
         timezone=timezone,
         cluster=cluster,
         assumptions=assumed(model),
+        actions=actions,
         on_start=lambda url: remark(f"console: {url} (Ctrl-C ends it)"),
     )
 

@@ -146,12 +146,9 @@ class Lemons(Doubtful):
             "the job's, so look at it before the node."
             for row in self.one_job[:MOST_NAMED]
         )
-        out = (
-            f"{listed(self.lemons_out, MOST_NAMED)} would be pulled, and is out of service already."
-        )
-        return " ".join(
-            part for part in (self._verdict_sentence(), alone, self.lemons_out and out) if part
-        )
+        names = listed(self.lemons_out, MOST_NAMED)
+        out = f"Out of service already, and bad: {names}." if self.lemons_out else ""
+        return " ".join(filter(None, (self._verdict_sentence(), alone, out)))
 
     def _verdict_sentence(self) -> str:
         rows = self.nodes.to_pylist()
@@ -274,7 +271,7 @@ def lemons(log: AnyLog) -> Lemons:
 
 
 def _out_of_service(log: FleetLog) -> tuple[str, ...]:
-    """Nodes that are drained or down at the end of the log, or by a decision in the journal of the store."""
+    """Nodes that are out at the end of the log, or by a decision in the journal of the store."""
     lost = [state for state in NODE_LOST if state != "REBOOT"]
     open_ = " OR ".join(f"state LIKE '%{word}%'" for word in ("DRAIN", *lost))
     rows = log.rows(

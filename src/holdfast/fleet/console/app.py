@@ -12,24 +12,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs
 
 from holdfast.errors import HoldfastError, MissingExtraError, StoreError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import metrics, pages, views
-from holdfast.fleet.console.access import Access, check_token
+from holdfast.fleet.console.access import Access, check_token, is_own
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
 from holdfast.fleet.console.watching import Watcher
+from holdfast.fleet.live import actions
+from holdfast.fleet.live.settings import Person, Settings, secret
 from holdfast.report import warm_up
 
 try:
     from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse, JSONResponse, Response
+    from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+    from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.routing import Route
 except ModuleNotFoundError as error:
     raise MissingExtraError("fastapi", "console") from error
 
+MOST_BYTES = 10_000  # Of a form
 A_YEAR = "public, max-age=31536000, immutable"
 
 
@@ -38,6 +43,7 @@ def create_app(
     *,
     assumptions: Assumptions | None = None,
     token: str | None = None,
+    settings: Settings | None = None,
     watcher: Watcher | None = None,
     patience_s: float = PATIENCE_S,
 ) -> FastAPI:
@@ -47,6 +53,7 @@ def create_app(
         store: the folder that `ingest` wrote; it may come later.
         assumptions: what to assume where the log is silent; None: the paper's values.
         token: what a reader must show; None: whoever asks under a name of the loopback.
+        settings: who may act on nodes, and how; None: nobody, here.
         watcher: feeds the store while the console runs.
         patience_s: how long a page waits for the analysis of a new commit.
 
@@ -54,18 +61,23 @@ def create_app(
         InputError: if the token is too short to be a secret.
         MissingExtraError: if the extra ``console`` is not installed.
     """
-    if token is not None:
-        check_token(token)
+    settings = settings or Settings()
+    tokens: dict[str, Person | None] = {} if token is None else {token: None}
+    tokens |= {secret(each.token, f"the token of {each.name}"): each for each in settings.people}
+    for each in tokens:
+        check_token(each)
     console = Console(
         Snapshots(
             store, assumptions or Assumptions(), prepare=pages.prepare, patience_s=patience_s
         ),
         watcher,
+        settings,
     )
     no_docs: dict[str, Any] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
     app = FastAPI(title="holdfast", lifespan=console.lifespan, redirect_slashes=False, **no_docs)
-    app.add_middleware(Access, token=token, refuse=message)
+    app.add_middleware(Access, tokens=tokens, refuse=message)
     _add_pages(app, console)
+    _add_actions(app, console)
     _add_data(app, console)
     _add_errors(app)
     for route in app.routes:  # a probe asks with HEAD; the server leaves the body out
@@ -80,6 +92,7 @@ class Console:
 
     snapshots: Snapshots
     watcher: Watcher | None
+    settings: Settings
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -128,6 +141,37 @@ def _add_pages(app: FastAPI, console: Console) -> None:
     @app.get("/jobs/{job_id}")
     def job(job_id: str) -> Response:
         return console.show(lambda snapshot: pages.job(snapshot, job_id))
+
+
+def _add_actions(app: FastAPI, console: Console) -> None:
+    @app.get("/actions")
+    def shown(request: Request) -> Response:
+        person = request.scope.get("person")
+        return console.show(lambda snapshot: pages.acting(snapshot, console.settings, person))
+
+    @app.post("/actions/{life_id}/{deed}")
+    async def decided(request: Request, life_id: str, deed: str) -> Response:
+        person = request.scope.get("person")
+        if person is None or deed not in actions.DEEDS:
+            raise HTTPException(403 if person is None else 404)
+        form = parse_qs((await request.body())[:MOST_BYTES].decode("utf-8", "replace"))
+        if not is_own(request.headers, person, form.get("word", [""])[0]):
+            raise HTTPException(403, "This was not asked from a page of this console")
+        await run_in_threadpool(
+            console.snapshots.answer,
+            lambda snapshot: snapshot.read(
+                lambda analysis: actions.act(
+                    analysis.log,
+                    deed,
+                    life_id,
+                    who=person.name,
+                    why=form.get("why", [""])[0],
+                    settings=console.settings,
+                    may=person.may_act_on,
+                )
+            ),
+        )
+        return RedirectResponse("/actions", 303)
 
 
 def _add_data(app: FastAPI, console: Console) -> None:

@@ -192,6 +192,18 @@ class Done(Doubtful):
         return [Section("done", "What was done?", text, tables=shown)]
 
 
+def choices(found: Actions) -> list[tuple[Proposal | Life, list[str]]]:
+    """What may be decided next: each proposal and each node that is out, with its deeds."""
+    deeds: list[tuple[Proposal | Life, list[str]]] = [
+        (each, ["approve", "reject"]) for each in found.proposals
+    ]
+    for life in found.lives:
+        if life.state in OUT:
+            may = [deed for deed, (event, _) in DEEDS.items() if life.state in journal.AFTER[event]]
+            deeds.append((life, [deed for deed in may if deed != "approve"]))
+    return deeds
+
+
 def named(each: Proposal | Life | Entry) -> str:
     """A node with its cluster."""
     return f"{each.cluster}:{each.node}" if each.cluster else each.node
@@ -256,8 +268,9 @@ def act(
         clock: epoch seconds now.
 
     Raises:
-        InputError: ``unknown-name`` (no such id), ``refused`` (not theirs), ``conflict`` (the node is not in a state
-            for it), ``limit`` (too many would be out), ``unsupported`` (only printed), ``unavailable`` (the command failed).
+        InputError: ``unknown-name`` (no such id), ``refused`` (not theirs), ``conflict`` (the node is not
+            in a state for it), ``limit`` (too many would be out), ``unsupported`` (only printed),
+            ``unavailable`` (the command failed).
     """
     log = open_log(log)
     settings = settings or Settings()
@@ -426,7 +439,7 @@ def _hold_limits(node: Proposal | Life, writer: Writer, settings: Settings, now_
             "the cluster has no such node",
             code="conflict",
             found=node.node,
-            expected=f"one of {counted(len(cluster.partitions), 'node')}, such as {min(cluster.partitions)}",
+            expected=f"a node such as {min(cluster.partitions)}",
         )
     if node.node in cluster.out:
         raise InputError("the node is out of service already", code="conflict", found=node.node)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from holdfast.errors import InputError
 from holdfast.files import Journal, Lock
+from holdfast.fleet.moments import iso
 
 FILE = "journal.jsonl"
 LOCK = ".journal.lock"
@@ -85,9 +86,8 @@ def entries(store: str | Path) -> list[Entry]:
         try:
             row = json.loads(line)
             entry = Entry(**{key: value for key, value in row.items() if key in known})
-            if entry.event not in AFTER or not isinstance(entry.time_s, (int, float)):
-                raise ValueError(f"event {entry.event!r}")
-        except (ValueError, TypeError, AttributeError) as error:
+            _ = iso(entry.time_s), AFTER[entry.event]
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
             raise InputError(
                 "a line of the journal cannot be read",
                 code="damaged",
