@@ -6,6 +6,7 @@ and redraw. No route takes a file name, and job ids and node names are compared 
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from holdfast.fleet.console.access import Access, check_token, is_own
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
 from holdfast.fleet.console.watching import Watcher
-from holdfast.fleet.live import actions
-from holdfast.fleet.live.settings import Person, Settings, secret
+from holdfast.fleet.live import actions, notices
+from holdfast.fleet.live.notices import Informer
+from holdfast.fleet.live.settings import Notices, Person, Settings, secret
 from holdfast.report import warm_up
 
 try:
@@ -99,13 +101,40 @@ class Console:
         """Start what runs in the background; end it with the console."""
         warm_up()
         Thread(target=self._look, daemon=True).start()
-        if self.watcher is not None:
-            self.watcher.start()
+        informer = self._informer()
+        for each in (self.watcher, informer):
+            if each is not None:
+                each.start()
         try:
             yield
         finally:
-            if self.watcher is not None:
-                self.watcher.stop()
+            for each in (self.watcher, informer):
+                if each is not None:
+                    each.stop()
+
+    def _informer(self) -> Informer | None:
+        """What tells of changes, if somebody wants to be told."""
+        wanted = self.settings.notices
+        if wanted is None:
+            return None
+        send = notices.sender(wanted)
+        every_s = 60.0 if self.watcher is None else self.watcher.poll_s
+        return Informer(lambda: self.tell(wanted, send, time.time()), every_s)
+
+    def tell(self, wanted: Notices, send: Callable[[str, str], bool], now_s: float) -> list[str]:
+        """Send what is new, and the day's digest when it is due; gives the keys of what was sent."""
+        found = self.snapshots.answer(
+            lambda it: it.read(lambda analysis: actions.actions(analysis.log, self.settings))
+        )
+        due = notices.notices_of(found, now_s)
+        return notices.tell(
+            self.snapshots.store,
+            wanted,
+            due,
+            send,
+            now_s=now_s,
+            digest=lambda: self.snapshots.answer(pages.digest),
+        )
 
     def _look(self) -> None:
         """Analyse the store before the first reader comes; trouble is reported to that reader."""

@@ -48,6 +48,14 @@ def report(snapshot: Snapshot) -> Page:
     return snapshot.kept("report", lambda analysis: FleetReport(analysis).page())
 
 
+def digest(snapshot: Snapshot) -> str:
+    """The morning summary as a message: its title, what makes it doubtful, its findings."""
+    page = report(snapshot)
+    doubts = [f"Doubtful: {each.text}" for each in page.unknowns if each.doubt]
+    found = [" ".join((each.lead, each.text)).strip() for each in page.findings]
+    return "\n".join([page.title, *doubts, *(f"- {each}" for each in found)])
+
+
 def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
     """A page of the console; with `sections`, those that are laid out already."""
     page = report(snapshot)
