@@ -50,7 +50,7 @@ class Actions(Doubtful):
     """What would be done, and what was decided."""
 
     proposals: list[Proposal]
-    lives: list[Life]  # Those in the journal, earliest first
+    lives: list[Life]  # Those of the journal that were decided, earliest first
     commands: dict[str, str]  # Id of a proposal -> the command of its approval
 
     @property
@@ -241,7 +241,8 @@ def actions(log: AnyLog, settings: Settings | None = None, *, propose: bool = Tr
     waiting = [each for each in found if each.state not in ("rejected", *OUT)]
     commands = {each.id: _line(settings, each, "drain", each.reason) for each in waiting}
     told = {each.id: shlex.join(commands[each.id]) for each in waiting}
-    return Actions(waiting, [*lives(journal.entries(store)).values()], told, log=log)
+    after = lives(journal.entries(store)).values()
+    return Actions(waiting, [each for each in after if each.state != "proposed"], told, log=log)
 
 
 def act(
