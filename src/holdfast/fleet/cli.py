@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Engine = Annotated[str, option(metavar="URL")]
 File = Annotated[Path | None, option(metavar="FILE")]
 Name = Annotated[str | None, option(metavar="NAME")]
+Id = Annotated[str | None, option(metavar="ID")]
 Zone = Annotated[str | None, option(metavar="ZONE")]
 Changes = Annotated[tuple[str, ...], option("--set", metavar="CHANGE")]
 
@@ -584,6 +585,7 @@ def serve(
     poll: Duration = 60.0,
     timezone: Zone = None,
     cluster: str = "",
+    actions: File = None,
     model: Measured = Measured(),
 ) -> None:
     """Serve the web console, with /metrics for Prometheus, until Ctrl-C.
@@ -599,6 +601,7 @@ def serve(
         poll: Polling interval of --watch, and of what --live brings.
         timezone: Time zone of watched logs that state none (default: the store's, else UTC).
         cluster: Cluster of watched logs that state none.
+        actions: Limits, commands and people who may act on nodes (TOML).
     """
     from holdfast.fleet.console.serving import serve as run
     from holdfast.progress import remark
@@ -618,6 +621,7 @@ def serve(
         timezone=timezone,
         cluster=cluster,
         assumptions=assumed(model),
+        actions=actions,
         on_start=lambda url: remark(f"console: {url} (Ctrl-C ends it)"),
     )
 
@@ -628,3 +632,56 @@ def alerts() -> None:
     from holdfast.fleet.console.views import alert_rules
 
     print(alert_rules(), end="")
+
+
+# Live.
+
+
+@app.command
+def act(
+    store: Path,
+    /,
+    *,
+    approve: Id = None,
+    undo: Id = None,
+    repaired: Id = None,
+    give_back: Id = None,
+    reject: Id = None,
+    why: str = "",
+    who: Name = None,
+    actions: File = None,
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    losses: Losses = Losses(),
+    fdr: Share = Assumptions.lemon_fdr,
+) -> Answer:
+    """List what should be done about nodes; do it once it is approved, on Slurm.
+
+    Without an id nothing is done. Each step goes into the store's journal, with who and why.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        approve: Drain the node of this id, if the limits allow it.
+        undo: Resume a node that was drained by mistake.
+        repaired: Note that a drained node was repaired; --why says how.
+        give_back: Resume a node after its repair.
+        reject: Note that a node is not to be drained.
+        why: Reason, for the journal.
+        who: Name for the journal (default: the user).
+        actions: Limits, commands and people (TOML).
+        fdr: False discovery rate of lemon nodes.
+    """
+    from holdfast.fleet.live import actions as run
+    from holdfast.fleet.live.settings import read_settings
+
+    given = {"approve": approve, "undo": undo, "give-back": give_back}
+    given |= {"repaired": repaired, "reject": reject}
+    asked = {deed: life for deed, life in given.items() if life is not None}
+    if len(asked) > 1:
+        options = " and ".join(f"--{deed}" for deed in asked)
+        raise InputError("one thing at a time", code="conflict", found=options)
+    settings = read_settings(actions)
+    log = opened(store, window, checks, losses, lemon_fdr=fdr)
+    for deed, life in asked.items():
+        return run.act(log, deed, life, who=who or "", why=why, settings=settings)
+    return run.actions(log, settings)

@@ -16,9 +16,10 @@ from holdfast.fleet import outage_log
 from holdfast.fleet.gaps import Doubtful, nameless_failures, one_sided, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
+from holdfast.fleet.live.journal import out_of_service
 from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
-from holdfast.fleet.schema import Row
+from holdfast.fleet.schema import NODE_LOST, Row
 from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
 from holdfast.numbers import brief, counted, duration, number, percent
 
@@ -33,6 +34,8 @@ class Lemons(Doubtful):
     detector: LemonDetector  # Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more
     # False: nodes that never failed are not in a log of node failures, nor stated.
     nodes_known: bool = True
+    # Nodes that are out of service already, by the log's last word or by a decision in its journal
+    out: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> pa.Table:
@@ -41,8 +44,13 @@ class Lemons(Doubtful):
 
     @property
     def lemons(self) -> list[str]:
-        """Nodes that fail more than chance and exposure explain, at the false discovery rate."""
-        return self.detector.lemons_
+        """Nodes in service that fail more than chance and exposure explain, at the false discovery rate."""
+        return [name for name in self.detector.lemons_ if name not in self.out]
+
+    @property
+    def lemons_out(self) -> list[str]:
+        """Those that are out of service already."""
+        return [name for name in self.detector.lemons_ if name in self.out]
 
     @property
     def not_separable(self) -> list[list[str]]:
@@ -51,8 +59,13 @@ class Lemons(Doubtful):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
-        found = {**self.detector.to_dict(), "nodes_known": self.nodes_known}
-        return {**found, "one_job": self.one_job, "verdict": self.verdict}
+        found = {**self.detector.to_dict(), "nodes_known": self.nodes_known, "lemons": self.lemons}
+        return {
+            **found,
+            "one_job": self.one_job,
+            "verdict": self.verdict,
+            "lemons_out": self.lemons_out,
+        }
 
     @cached_property
     def one_job(self) -> list[Row]:
@@ -133,7 +146,9 @@ class Lemons(Doubtful):
             "the job's, so look at it before the node."
             for row in self.one_job[:MOST_NAMED]
         )
-        return f"{self._verdict_sentence()} {alone}".rstrip()
+        names = listed(self.lemons_out, MOST_NAMED)
+        out = f"Out of service already, and bad: {names}." if self.lemons_out else ""
+        return " ".join(filter(None, (self._verdict_sentence(), alone, out)))
 
     def _verdict_sentence(self) -> str:
         rows = self.nodes.to_pylist()
@@ -155,6 +170,8 @@ class Lemons(Doubtful):
             return shared
         if self.blind:
             return f"Cannot tell which nodes to pull: {self.blind}."
+        if self.lemons_out:
+            return "Pull no more nodes: no other fails more than chance and exposure explain."
         suspects = [row for row in rows if row["failures"] > 1][:2]
         if suspects:
             each = (
@@ -250,4 +267,16 @@ def lemons(log: AnyLog) -> Lemons:
         p_values_without=found.p_values_without,
         window_days=window_days,
     )
-    return Lemons(detector, log=log)
+    return Lemons(detector, out=_out_of_service(log), log=log)
+
+
+def _out_of_service(log: FleetLog) -> tuple[str, ...]:
+    """Nodes that are out at the end of the log, or by a decision in the journal of the store."""
+    lost = [state for state in NODE_LOST if state != "REBOOT"]
+    open_ = " OR ".join(f"state LIKE '%{word}%'" for word in ("DRAIN", *lost))
+    rows = log.rows(
+        f"""SELECT DISTINCT node FROM {log.table("node_outages")}
+        WHERE end_s IS NULL AND ({open_}) AND state <> '{outage_log.FAILURE}'"""
+    )
+    decided = (f"{c}:{n}" if c else n for c, n in out_of_service(log.store.path))
+    return tuple(sorted({*decided, *(row["node"] for row in rows)}))

@@ -255,3 +255,57 @@ def test_a_killed_node_is_on_the_console_within_one_poll(slurm: Slurm, tmp_path:
 
 def _runs(attempt: dict[str, str]) -> bool:
     return attempt["State"] == "RUNNING"
+
+
+def test_an_operator_drains_a_node_in_a_browser(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is made up; the cluster, the browser and what they do are real."""
+    from logs import Attempt, Log
+    from playwright.sync_api import sync_playwright
+
+    from holdfast.fleet.live import journal
+
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, slurm.environment[name])
+    monkeypatch.setenv("ADA", "a secret of sixteen or more")
+    nodes = [f"live{number:02d}" for number in range(1, NODES + 1)]
+    bad, day = nodes[2], 86_400
+    log = Log(nodes=dict.fromkeys(nodes, GPUS))
+    for number in range(60 * NODES):
+        at, node = divmod(number, NODES)
+        state = "NODE_FAIL" if nodes[node] == bad and at % 2 else "COMPLETED"
+        begin = at * day
+        log.attempts.append(Attempt(number + 1, (nodes[node],), begin, begin + day - 60, state))
+    store = log.store(tmp_path)
+    actions = tmp_path / "actions.toml"
+    actions.write_text('[[people]]\nname = "ada"\nrole = "operator"\ntoken = "ADA"\n')
+
+    def state() -> str:
+        return slurm.run("sinfo", "--noheader", "--nodes", bad, "--format=%T %E").strip()
+
+    assert state().startswith("idle")
+    with console(store, "--actions", actions) as (url, _), sync_playwright() as playwright:
+        address = url.rstrip("/")
+        sandbox = ["--headless", "--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=sandbox)
+        signed_in = {"username": "ada", "password": os.environ["ADA"]}
+        page = browser.new_page(http_credentials=signed_in)
+        page.goto(f"{address}/actions")
+        page.get_by_label(f"{bad}: why").fill("it fails every other day")
+        page.get_by_role("button", name="Approve").click()
+        page.get_by_role("button", name="Undo").wait_for()
+        # Slurm shows the reason up to its first 20 characters or so here
+        assert state().startswith("drained holdfast")
+        page.get_by_label(f"{bad}: why").fill("the wrong node")
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_role("button", name="Approve").wait_for()
+        assert state().startswith("idle")
+        browser.close()
+    steps = [(step.event, step.who, step.why) for step in journal.entries(store)[1:4]]
+    why = "it fails every other day"
+    assert steps == [
+        ("approved", "ada", why),
+        ("drained", "ada", why),
+        ("undone", "ada", "the wrong node"),
+    ]

@@ -3,7 +3,8 @@
 Without a token the console answers only under a name of the loopback, so that no web page can reach it
 by a name that it made to resolve here (DNS rebinding). With a token it answers under any name to whoever
 shows the token: as ``Authorization: Bearer``, or as the password of ``Basic``, for which browsers ask their
-user. Every route only reads.
+user. Each person may have a token of their own; what an operator decides is a POST, which must come from a
+page of this console (its origin, and a word that only its pages know). Every other route only reads.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import base64
 import hmac
 import ipaddress
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import InputError, MissingExtraError
+from holdfast.fleet.live.settings import Person
 
 try:
     from starlette.datastructures import Headers, MutableHeaders
@@ -65,14 +68,16 @@ class Access:
 
     Args:
         app: what answers.
-        token: needed to be let in; None: the loopback only, without a token.
+        tokens: what lets in, and whom (None: a reader without a name); none: the loopback only.
         refuse: makes the page of a refusal.
+
+    The scope of a request that is let in has its `Person` under ``person``.
     """
 
-    def __init__(self, app: Any, *, token: str | None, refuse: Refusal) -> None:
+    def __init__(self, app: Any, *, tokens: Mapping[str, Person | None], refuse: Refusal) -> None:
         self._app = app
         self._refuse = refuse
-        self._token = token
+        self._tokens = tokens
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -89,12 +94,12 @@ class Access:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refusal = self._refusal(Headers(scope=scope), scope["path"])
+        refusal = self._refusal(Headers(scope=scope), scope)
         await (refusal or self._app)(scope, receive, with_headers)
 
-    def _refusal(self, headers: Headers, path: str) -> Response | None:
+    def _refusal(self, headers: Headers, scope: Any) -> Response | None:
         """What to say instead of a page; None: let it through."""
-        if self._token is None:
+        if not self._tokens:
             if is_loopback(headers.get("host", "")):
                 return None
             return self._refuse(
@@ -103,7 +108,11 @@ class Access:
                 "Open it as http://127.0.0.1 or http://localhost, or start it with a token.",
             )
         shown = shown_token(headers.get("authorization", ""))
-        if path.startswith(OPEN) or hmac.compare_digest(shown.encode(), self._token.encode()):
+        for token, person in self._tokens.items():
+            if hmac.compare_digest(shown.encode(), token.encode()):
+                scope["person"] = person
+                return None
+        if scope["path"].startswith(OPEN):
             return None
         refused = self._refuse(
             401,
@@ -112,6 +121,21 @@ class Access:
         )
         refused.headers["WWW-Authenticate"] = 'Basic realm="holdfast", charset="UTF-8"'
         return refused
+
+
+_SECRET = secrets.token_bytes(32)  # Of this process
+
+
+def word_for(person: Person) -> str:
+    """What a form for a person carries, so that no other site's form is taken for it."""
+    return hmac.new(_SECRET, person.name.encode(), "sha256").hexdigest()
+
+
+def is_own(headers: Headers, person: Person, word: str) -> bool:
+    """Whether a form was on a page of this console, for this person."""
+    origin = headers.get("origin")
+    here = origin is None or urlsplit(origin).netloc == headers.get("host")
+    return here and hmac.compare_digest(word.encode(), word_for(person).encode())
 
 
 def shown_token(authorization: str) -> str:

@@ -14,24 +14,30 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs
 
 from holdfast.errors import HoldfastError, MissingExtraError, StoreError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import metrics, pages, views
-from holdfast.fleet.console.access import Access, check_token
+from holdfast.fleet.console.access import Access, check_token, is_own
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
 from holdfast.fleet.console.watching import Watcher
+from holdfast.fleet.live import actions, notices
+from holdfast.fleet.live.notices import Informer
+from holdfast.fleet.live.settings import Notices, Person, Settings, secret
 from holdfast.report import warm_up
 
 try:
     from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse, JSONResponse, Response
+    from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+    from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.routing import Route
 except ModuleNotFoundError as error:
     raise MissingExtraError("fastapi", "console") from error
 
+MOST_BYTES = 10_000  # Of a form
 A_YEAR = "public, max-age=31536000, immutable"
 
 
@@ -40,6 +46,7 @@ def create_app(
     *,
     assumptions: Assumptions | None = None,
     token: str | None = None,
+    settings: Settings | None = None,
     watcher: Watcher | None = None,
     runs: Sequence[Path] = (),
     patience_s: float = PATIENCE_S,
@@ -50,6 +57,7 @@ def create_app(
         store: the folder that `ingest` wrote; it may come later.
         assumptions: what to assume where the log is silent; None: the paper's values.
         token: what a reader must show; None: whoever asks under a name of the loopback.
+        settings: who may act on nodes, and how; None: nobody, here.
         watcher: feeds the store while the console runs.
         runs: folders with the records of its runs, for the ledger in `/metrics`.
         patience_s: how long a page waits for the analysis of a new commit.
@@ -58,19 +66,24 @@ def create_app(
         InputError: if the token is too short to be a secret.
         MissingExtraError: if the extra ``console`` is not installed.
     """
-    if token is not None:
-        check_token(token)
+    settings = settings or Settings()
+    tokens: dict[str, Person | None] = {} if token is None else {token: None}
+    tokens |= {secret(each.token, f"the token of {each.name}"): each for each in settings.people}
+    for each in tokens:
+        check_token(each)
     console = Console(
         Snapshots(
             store, assumptions or Assumptions(), prepare=pages.prepare, patience_s=patience_s
         ),
         watcher,
         runs,
+        settings,
     )
     no_docs: dict[str, Any] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
     app = FastAPI(title="holdfast", lifespan=console.lifespan, redirect_slashes=False, **no_docs)
-    app.add_middleware(Access, token=token, refuse=message)
+    app.add_middleware(Access, tokens=tokens, refuse=message)
     _add_pages(app, console)
+    _add_actions(app, console)
     _add_data(app, console)
     _add_errors(app)
     for route in app.routes:  # a probe asks with HEAD; the server leaves the body out
@@ -86,19 +99,47 @@ class Console:
     snapshots: Snapshots
     watcher: Watcher | None
     runs: Sequence[Path]
+    settings: Settings
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         """Start what runs in the background; end it with the console."""
         warm_up()
         Thread(target=self._look, daemon=True).start()
-        if self.watcher is not None:
-            self.watcher.start()
+        informer = self._informer()
+        for each in (self.watcher, informer):
+            if each is not None:
+                each.start()
         try:
             yield
         finally:
-            if self.watcher is not None:
-                self.watcher.stop()
+            for each in (self.watcher, informer):
+                if each is not None:
+                    each.stop()
+
+    def _informer(self) -> Informer | None:
+        """What tells of changes, if somebody wants to be told."""
+        wanted = self.settings.notices
+        if wanted is None:
+            return None
+        send = notices.sender(wanted)
+        every_s = 60.0 if self.watcher is None else self.watcher.poll_s
+        return Informer(lambda: self.tell(wanted, send, time.time()), every_s)
+
+    def tell(self, wanted: Notices, send: Callable[[str, str], bool], now_s: float) -> list[str]:
+        """Send what is new, and the day's digest when it is due; gives the keys of what was sent."""
+        found = self.snapshots.answer(
+            lambda it: it.read(lambda analysis: actions.actions(analysis.log, self.settings))
+        )
+        due = notices.notices_of(found, now_s)
+        return notices.tell(
+            self.snapshots.store,
+            wanted,
+            due,
+            send,
+            now_s=now_s,
+            digest=lambda: self.snapshots.answer(pages.digest),
+        )
 
     def _look(self) -> None:
         """Analyse the store before the first reader comes; trouble is reported to that reader."""
@@ -137,6 +178,37 @@ def _add_pages(app: FastAPI, console: Console) -> None:
     @app.get("/jobs/{job_id}")
     def job(job_id: str) -> Response:
         return console.show(lambda snapshot: pages.job(snapshot, job_id))
+
+
+def _add_actions(app: FastAPI, console: Console) -> None:
+    @app.get("/actions")
+    def shown(request: Request) -> Response:
+        person = request.scope.get("person")
+        return console.show(lambda snapshot: pages.acting(snapshot, console.settings, person))
+
+    @app.post("/actions/{life_id}/{deed}")
+    async def decided(request: Request, life_id: str, deed: str) -> Response:
+        person = request.scope.get("person")
+        if person is None or deed not in actions.DEEDS:
+            raise HTTPException(403 if person is None else 404)
+        form = parse_qs((await request.body())[:MOST_BYTES].decode("utf-8", "replace"))
+        if not is_own(request.headers, person, form.get("word", [""])[0]):
+            raise HTTPException(403, "This was not asked from a page of this console")
+        await run_in_threadpool(
+            console.snapshots.answer,
+            lambda snapshot: snapshot.read(
+                lambda analysis: actions.act(
+                    analysis.log,
+                    deed,
+                    life_id,
+                    who=person.name,
+                    why=form.get("why", [""])[0],
+                    settings=console.settings,
+                    may=person.may_act_on,
+                )
+            ),
+        )
+        return RedirectResponse("/actions", 303)
 
 
 def _add_data(app: FastAPI, console: Console) -> None:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from holdfast.fleet.console import evidence
+from holdfast.fleet.console import access, evidence
 from holdfast.fleet.console.snapshots import Snapshot
 from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
+from holdfast.fleet.live import actions
+from holdfast.fleet.live.settings import Person, Settings
 from holdfast.report import Page, Section, parts
 
 # Address -> template, what stands in the place of no section, whether new data are shown or told of
@@ -44,6 +46,14 @@ def prepare(snapshot: Snapshot) -> None:
 def report(snapshot: Snapshot) -> Page:
     """The report on the store, whose parts the pages show."""
     return snapshot.kept("report", lambda analysis: FleetReport(analysis).page())
+
+
+def digest(snapshot: Snapshot) -> str:
+    """The morning summary as a message: its title, what makes it doubtful, its findings."""
+    page = report(snapshot)
+    doubts = [f"Doubtful: {each.text}" for each in page.unknowns if each.doubt]
+    found = [" ".join((each.lead, each.text)).strip() for each in page.findings]
+    return "\n".join([page.title, *doubts, *(f"- {each}" for each in found)])
 
 
 def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
@@ -128,6 +138,22 @@ def job(snapshot: Snapshot, job_id: str) -> View:
 def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
     laid = [_laid(section) for section in found.sections]
     return _page(snapshot, here, "evidence.html.j2", title=found.title, page=found, sections=laid)
+
+
+def acting(snapshot: Snapshot, settings: Settings, person: Person | None) -> View:
+    """What should be done about nodes, and the buttons of an operator."""
+    found = snapshot.read(lambda analysis: actions.actions(analysis.log, settings))
+    forms = []
+    if person is not None and person.role == "operator":
+        forms = [
+            {"id": each.id, "node": actions.named(each), "deeds": deeds}
+            for each, deeds in actions.choices(found)
+            if person.may_act_on(each.cluster)
+        ]
+    laid = [_laid(section) for section in found.sections()]
+    word = access.word_for(person) if person else ""
+    here = _page(snapshot, "/actions", "actions.html.j2", sections=laid, forms=forms, empty="")
+    return View(here.template, {**here.context, "person": person, "word": word, "asked": found})
 
 
 def jobs(snapshot: Snapshot, words: str) -> View:

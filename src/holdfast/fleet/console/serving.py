@@ -11,6 +11,7 @@ from holdfast.errors import InputError, MissingExtraError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console.watching import Watcher
 from holdfast.fleet.ingestion import zone_of
+from holdfast.fleet.live.settings import read_settings
 from holdfast.fleet.live.sources import Sources, read_sources
 from holdfast.fleet.store import MANIFEST, Store, existing_store
 
@@ -30,6 +31,7 @@ def serve(
     timezone: str | None = None,
     cluster: str = "",
     assumptions: Assumptions | None = None,
+    actions: str | Path | None = None,
     on_start: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Show a store in a web console, until Ctrl-C.
@@ -46,6 +48,7 @@ def serve(
         timezone: zone of times in them that are written without one; None: the store's, or UTC.
         cluster: name for logs that carry none.
         assumptions: what to assume where the log is silent; None: the paper's values.
+        actions: file of limits, commands and people; None: nobody acts on nodes here.
         on_start: called with the address when the console can be opened.
 
     Raises:
@@ -58,7 +61,8 @@ def serve(
     folder = Path(store)
     paths = [Path(path) for path in watch]
     records = [Path(path) for path in runs]
-    _check(host, port, token, paths, poll_s)
+    settings = read_settings(None if actions is None else Path(actions))
+    _check(host, port, token or settings.people, paths, poll_s)
     for path in records:
         if not path.is_dir():
             raise InputError("folder not found", code="not-found", place="--runs", path=path)
@@ -82,7 +86,14 @@ def serve(
         )
     else:
         Store.open(folder)
-    app = create_app(folder, assumptions=assumptions, token=token, watcher=watcher, runs=records)
+    app = create_app(
+        folder,
+        assumptions=assumptions,
+        token=token,
+        settings=settings,
+        watcher=watcher,
+        runs=records,
+    )
     app.middleware_stack = app.build_middleware_stack()  # now: a token that is too short is told
     with _bound(host, port) as listener:
         if watcher is not None and not (folder / MANIFEST).exists():
@@ -102,10 +113,10 @@ def serve(
             return
 
 
-def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_s: float) -> None:
+def _check(host: str, port: int, tokens: object, paths: Sequence[Path], poll_s: float) -> None:
     from holdfast.fleet.console.access import is_loopback
 
-    if token is None and not is_loopback(f"[{host}]" if ":" in host else host):
+    if not tokens and not is_loopback(f"[{host}]" if ":" in host else host):
         raise InputError(
             "whoever can reach this address could read the whole log",
             code="token-needed",

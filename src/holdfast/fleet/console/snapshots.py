@@ -26,6 +26,7 @@ import duckdb
 from holdfast.errors import StoreError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.live import journal
 from holdfast.fleet.log import open_log
 from holdfast.fleet.store import MANIFEST, Store, store_error
 
@@ -117,7 +118,9 @@ class Snapshots:
         except OSError:
             Store.open(self.store)  # says what is missing
             raise
-        return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
+        decided = self.store / journal.FILE  # only grows
+        steps = decided.stat().st_size if decided.exists() else 0
+        return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}-{steps:x}"
 
     def current(self) -> Snapshot:
         """The last generation, or the one before while the last is being analysed.

@@ -21,6 +21,7 @@ PAGES = {
     "/nodes": "Nodes",
     "/jobs": "Jobs",
     "/ettr": "ETTR",
+    "/actions": "Actions",
 }
 
 # Address -> the sections of the report that stand there

@@ -1,1 +1,1 @@
-"""Clusters that are watched while they run: sources that are asked again and again, each into a spool."""
+"""The fleet as it runs: sources asked again and again, what to do about nodes, and whether it was worth it."""

@@ -1,0 +1,139 @@
+"""Who may act on nodes from the console: roles, clusters, forms of other sites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from logs import Attempt, Log
+
+from holdfast.errors import InputError
+from holdfast.fleet.console.app import create_app
+from holdfast.fleet.live import journal
+from holdfast.fleet.live.settings import Cluster, Limits, Person, Settings
+
+TOKENS = {
+    "ADA_TOKEN": "ada's secret is this",
+    "BO_TOKEN": "bo's secret is another",
+    "EVA_TOKEN": "eva reads, this is hers",
+}
+PEOPLE = (
+    Person("ada", "operator", "ADA_TOKEN"),
+    Person("bo", "operator", "BO_TOKEN", cluster="beta"),
+    Person("eva", "viewer", "EVA_TOKEN"),
+)
+SEEN = "printf 'n1|main|idle\\nn2|main|idle\\nn3|main|idle\\n'"
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Node n1 fails every second day."""
+    log = Log(nodes=dict.fromkeys(("n1", "n2", "n3"), 8))
+    for day in range(60):
+        for number, node in enumerate(("n1", "n2", "n3")):
+            state = "NODE_FAIL" if node == "n1" and day % 2 else "COMPLETED"
+            log.attempts.append(
+                Attempt(3 * day + number, (node,), DAY * day, DAY * (day + 1) - 60, state)
+            )
+    return log.store(tmp_path_factory.mktemp("operators"))
+
+
+@pytest.fixture
+def client(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    for name, value in TOKENS.items():
+        monkeypatch.setenv(name, value)
+    (store / journal.FILE).unlink(missing_ok=True)
+    drained = ("sh", "-c", f"echo drained > {tmp_path}/n1")
+    resumed = ("sh", "-c", f"echo resumed > {tmp_path}/n1")
+    cluster = Cluster(nodes=("sh", "-c", SEEN), drain=drained, resume=resumed)
+    settings = Settings(Limits(share=0.5), {"default": cluster}, PEOPLE)
+    app = create_app(store, settings=settings)
+    with TestClient(app, base_url="http://127.0.0.1:8000", follow_redirects=False) as made:
+        yield made
+
+
+def shown(client: TestClient, token: str) -> str:
+    answer = client.get("/actions", headers={"Authorization": f"Bearer {TOKENS[token]}"})
+    assert answer.status_code == 200
+    return answer.text
+
+
+def decide(client: TestClient, address: str, token: str, word: str, **headers: str) -> int:
+    authorization = {"Authorization": f"Bearer {TOKENS[token]}", **headers}
+    data = {"word": word, "why": "it fails"}
+    return int(client.post(address, data=data, headers=authorization).status_code)
+
+
+def form(page: str, deed: str) -> tuple[str, str]:
+    """Address and word of a form."""
+    [address] = re.findall(rf'formaction="(/actions/[0-9a-f]+/{deed})"', page)
+    return address, re.findall(r'name="word" value="([0-9a-f]+)"', page)[0]
+
+
+def test_an_operator_drains_and_undoes(client: TestClient, store: Path, tmp_path: Path) -> None:
+    address, word = form(shown(client, "ADA_TOKEN"), "approve")
+    here = {"Origin": "http://127.0.0.1:8000"}
+    for bad in (
+        {"word": ""},
+        {"word": "0" * 64},
+        {"word": word, "Origin": "http://evil.example"},
+        {"word": word, "Origin": "null"},
+        {"word": word, "Origin": "http://127.0.0.1:8001"},
+    ):
+        assert decide(client, address, "ADA_TOKEN", **bad) == 403
+    assert not (tmp_path / "n1").exists()
+    assert decide(client, address, "ADA_TOKEN", word, **here) == 303
+    assert (tmp_path / "n1").read_text() == "drained\n"
+    last = journal.entries(store)[-1]
+    assert (last.event, last.node, last.who, last.why) == ("drained", "n1", "ada", "it fails")
+    assert decide(client, address, "ADA_TOKEN", word, **here) == 400  # it is drained already
+    address, word = form(shown(client, "ADA_TOKEN"), "undo")
+    assert decide(client, address, "ADA_TOKEN", word) == 303
+    assert (tmp_path / "n1").read_text() == "resumed\n"
+
+
+@pytest.mark.parametrize("token", ["EVA_TOKEN", "BO_TOKEN"])
+def test_others_cannot(client: TestClient, store: Path, tmp_path: Path, token: str) -> None:
+    """A viewer, and an operator of another cluster: no button, and no way without one."""
+    address, word = form(shown(client, "ADA_TOKEN"), "approve")
+    page = shown(client, token)
+    assert "formaction" not in page
+    assert decide(client, address, token, word) == 403  # ada's word
+    from holdfast.fleet.console.access import word_for
+
+    [person] = [each for each in PEOPLE if each.token == token]
+    assert decide(client, address, token, word_for(person)) == 400
+    assert not (tmp_path / "n1").exists()
+    assert {each.event for each in journal.entries(store)} == {"proposed"}
+
+
+def test_nobody_in_particular_cannot(store: Path) -> None:
+    """A console with one token for all, and one without."""
+    for token in (None, "the token of all readers"):
+        with TestClient(create_app(store, token=token), base_url="http://127.0.0.1:8000") as client:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            assert "formaction" not in client.get("/actions", headers=headers).text
+            answer = client.post("/actions/00000000/approve", data={"word": ""}, headers=headers)
+            assert answer.status_code == 403
+
+
+def test_wrong_deeds_and_ids(client: TestClient) -> None:
+    _, word = form(shown(client, "ADA_TOKEN"), "approve")
+    assert decide(client, "/actions/00000000/approve", "ADA_TOKEN", word) == 400
+    assert decide(client, "/actions/00000000/remove", "ADA_TOKEN", word) == 404
+    authorization = {"Authorization": "Bearer of nothing at all"}
+    assert client.post("/actions/0/approve", headers=authorization).status_code == 401
+
+
+def test_a_token_that_is_not_set_or_too_short(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, code in ((None, "missing-key"), ("short", "token-too-short")):
+        monkeypatch.delenv("ADA_TOKEN", raising=False)
+        if value:
+            monkeypatch.setenv("ADA_TOKEN", value)
+        with pytest.raises(InputError) as caught:
+            create_app(store, settings=Settings(people=PEOPLE[:1]))
+        assert caught.value.code == code
