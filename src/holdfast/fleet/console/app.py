@@ -97,9 +97,9 @@ class Console:
     """What the routes share."""
 
     snapshots: Snapshots
-    watcher: Watcher | None
-    runs: Sequence[Path]
-    settings: Settings
+    watcher: Watcher | None = None
+    runs: Sequence[Path] = ()
+    settings: Settings = Settings()
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
