@@ -612,3 +612,30 @@ def alerts() -> None:
     from holdfast.fleet.console.views import alert_rules
 
     print(alert_rules(), end="")
+
+
+# Live.
+
+
+@app.command
+def judge(
+    store: Path,
+    rules: Annotated[Path, option(metavar="RULES.toml")],
+    /,
+    *,
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    losses: Losses = Losses(),
+) -> Answer:
+    """Judge rules that pull nodes, and the actions that happened, by what became of the nodes.
+
+    Each rule is replayed through the log: what it would have pulled and when, how many of these nodes
+    failed again beside matched ones, hours saved and wasted, false alarms.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        rules: Rules: a check fires, so many failures in a time, a lemon test (TOML).
+    """
+    from holdfast.fleet.live.judge import judge as run
+
+    return run(opened(store, window, checks, losses), rules)
