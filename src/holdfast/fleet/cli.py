@@ -639,3 +639,31 @@ def judge(
     from holdfast.fleet.live.judge import judge as run
 
     return run(opened(store, window, checks, losses), rules)
+
+
+@app.command
+def morning(
+    store: Path,
+    /,
+    *,
+    since: Annotated[str, option(metavar="last|WHEN")] = "last",
+    seen: bool = False,
+    reader: str = "",
+    engine: Engine = DEFAULT_ENGINE,
+    model: Model = Model(),
+) -> Answer:
+    """Show what changed since the last look: losses, lemon nodes, loops, silent sources, forecasts.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        since: Start of the change: the last look, 12h (before the end of the log) or an ISO time.
+        seen: Remember this look for --since last.
+        reader: Name of the reader whose looks are remembered.
+        engine: Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].
+    """
+    from holdfast.fleet.live import morning as room
+
+    found = room.morning(opened(store, Window(engine=engine), model), since, reader=reader)
+    if seen:
+        room.seen(found, reader)
+    return found
