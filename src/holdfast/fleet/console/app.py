@@ -113,6 +113,10 @@ def _add_pages(app: FastAPI, console: Console) -> None:
     for address in pages.OF_REPORT:
         app.add_api_route(address, route(address), response_model=None)
 
+    @app.get("/")
+    def morning() -> Response:
+        return console.show(pages.morning)
+
     @app.get("/nodes")
     def nodes() -> Response:
         return console.show(pages.nodes)
@@ -184,7 +188,7 @@ def _add_errors(app: FastAPI) -> None:
         app.add_exception_handler(kind, trouble)
 
 
-_HOME = {"/": "Morning summary"}
+_HOME = {"/": "This morning"}
 
 
 def message(

@@ -85,7 +85,7 @@ def follow(
         by_history: match only nodes that failed as often in the time before.
     """
     log = past.log
-    kinds = past.nodes["gpus"].to_numpy()
+    kinds = past.kinds
     place, blame, hours = (past.incidents[k].to_numpy() for k in ("place", "blame", "hours"))
     hours = hours + (np.zeros(len(kinds)) + hours_out)[place]
     own, matched = np.zeros((2, place.size))  # weight of each incident on either side

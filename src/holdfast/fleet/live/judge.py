@@ -60,10 +60,10 @@ class Judgement(Doubtful):
     """Rules and actions, beside doing nothing. Hours are those of GPUs, or of nodes (`unit`)."""
 
     # One per rule, in the order of the file: rule, in_force, pulled (node, time_s each), pulls, nodes,
-    # followed (pulls followed for the whole horizon), again (of them failed again), failed_again (share),
-    # matched_again (share of the matched nodes); false_alarms_per_month; avoided (failures); saved, cost
-    # (of all repairs), wasted (of pulls of nodes that did not fail again), net (hours); verdict. Amounts
-    # have their 95 % interval in _low and _high; what is not known is None.
+    # followed (pulls followed for the whole horizon; what follows is of these), again (failed again),
+    # failed_again (share), matched_again (share of the matched nodes); false_alarms_per_month; avoided
+    # (failures); saved, cost (of the repairs), wasted (of nodes that did not fail again), net (hours);
+    # verdict. Amounts have their 95 % interval in _low and _high; what is not known is None.
     rules: list[Row]
     # One per kind: action, times, nodes, still_out, hours_out (median), before, after and matched (nodes
     # left alone; failures per 1,000 node-days), verdict
@@ -221,7 +221,8 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
         if at_s >= last.get(place, -math.inf) + horizon_s:
             last[place] = at_s
             pulls.append((place, at_s))
-    places, times = columns(pulls)
+    # Those near the end of the log have their cost behind them, and what they save before them
+    places, times = columns([pull for pull in pulls if pull[1] + horizon_s <= log.end_s])
     found = follow(past, places, times, times, horizon_s, out)
     # What a pull costs: stated, or as long as nodes were out in this log
     lengths = [row["out_s"] for row in outages if row["end_s"] is not None]
@@ -256,7 +257,7 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
         **_flat("saved", found.hours - found.matched_hours),
         **_flat("cost", cost),
         **_flat("wasted", wasted),
-        **_flat("net", net if pulls else None),
+        **_flat("net", net if found.full else None),
         "verdict": _verdict(found, net, len(pulls)),
     }
 
@@ -266,7 +267,7 @@ def _verdict(found: Followed, net: Amount | None, pulls: int) -> str:
     if not pulls:
         return "no pull"
     if not found.full:
-        return "short"
+        return "unmatched" if found.unmatched else "short"
     if net is None:
         return "no cost"
     return "gain" if net.low > 0 else "loss" if net.high < 0 else "unclear"

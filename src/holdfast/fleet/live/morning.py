@@ -7,13 +7,12 @@ changes when the reader says so.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.answer import Finding, Section, Value
+from holdfast.answer import Finding, Section
 from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.fleet.analysis import Analysis
@@ -29,6 +28,12 @@ from holdfast.numbers import brief, counted, duration, percent
 
 LOOKS = "looks.json"
 LAST = "last"
+WORDS = {
+    "more": "more than usual",
+    "less": "less than usual",
+    "usual": "as usual",
+    "unknown": "cannot tell whether that is usual",
+}
 FEWEST_HOURS = 5  # Hours with a sign of a source from which its silence can be told
 
 
@@ -73,13 +78,6 @@ class Morning(Doubtful):
         times = {"since": iso(self.since_s), "until": iso(self.until_s)}
         return {**times, "verdict": self.verdict, "scores": self.scores, **told}
 
-    def values(self) -> Sequence[Value]:
-        """Losses since the last look."""
-        return [
-            Value(f"{kind}_since", self.lost[kind], unit, better="lower")
-            for kind, unit in zip(forecast.KINDS, ("", self.unit), strict=True)
-        ]
-
     def findings(self) -> Sequence[Finding]:
         """The changes, one sentence each."""
         return [
@@ -89,13 +87,13 @@ class Morning(Doubtful):
 
     def _losses(self) -> str:
         failures, hours = counted(int(self.lost["failures"]), "failure"), brief(self.lost["hours"])
-        text = f"{failures} and {hours} {self.unit} lost since {minute(self.since_s)}"
         span = duration(self.until_s - self.since_s)
+        text = f"{failures} and {hours} {self.unit} lost since {minute(self.since_s)}"
+        text += f", {WORDS[self.verdict]}"
         if self.usual is None:
-            return f"{text}. Cannot tell whether that is usual: the log before is too short for {span}."
+            return f"{text}: the log before is too short for {span}."
         usual = " and ".join(_brief(self.usual[kind]) for kind in forecast.KINDS)
-        words = {"more": "more than usual", "less": "less than usual", "usual": "as usual"}
-        return f"{text}: {words[self.verdict]} ({usual} in {span})."
+        return f"{text} (in {span} {usual})."
 
     def _changes(self) -> Iterator[tuple[str, str]]:
         for text, names in (
@@ -121,43 +119,52 @@ class Morning(Doubtful):
 
     def sections(self) -> Sequence[Section]:
         """What changed, and what is to come."""
+        names = dict(zip(forecast.KINDS, ("failures", f"{self.unit} lost"), strict=True))
         usual = self.usual or {}
         rows = [
             {"what": name, "since": self.lost[kind], **_columns(usual.get(kind))}
-            for kind, name in zip(forecast.KINDS, ("failures", f"{self.unit} lost"), strict=True)
+            for kind, name in names.items()
         ]
-        interval = {"label": "Usual", "digits": 1, "interval": ("low", "high")}
-        changed = table(
-            rows,
-            "what since value",
-            f"Since {minute(self.since_s)}.",
-            what="",
-            since={"label": "Since the last look", "digits": 1},
-            value=interval,
-        )
         coming = [
-            {"what": f"{kind}, next {row['span']}", **_columns(row[kind])}
+            {"what": f"{name}, next {row['span']}", **_columns(row[kind])}
             for row in self.forecasts
             if row["came"] is None
-            for kind in forecast.KINDS
+            for kind, name in names.items()
         ]
-        text = "; ".join(
-            f"{kind}: {percent(each['coverage'])} of {each['n']} were inside their interval, "
+        interval = {"digits": 1, "interval": ("low", "high")}
+        changed, expected = (
+            table(
+                rows,
+                columns,
+                empty="The log is too short for a forecast.",
+                what="Lost",
+                since={"label": "Since then", "digits": 1},
+                value={"label": label, **interval},
+            )
+            for rows, columns, label in (
+                (rows, "what since value", "Usual"),
+                (coming, "what value", "Expected"),
+            )
+        )
+        scores = "; ".join(
+            f"{names[kind]}: {percent(each['coverage'])} of {each['n']} forecasts were right, "
             f"{brief(each['bias'])} times the expected came"
             for kind, each in self.scores.items()
         )
-        text = f"Forecasts that are over: {text}." if text else "No forecast is over yet."
-        expected = table(
-            coming,
-            "what value",
-            empty="The log is too short for a forecast.",
-            what="",
-            value={**interval, "label": "Expected"},
-        )
-        first = " ".join((self._losses(), *(text for text, _ in self._changes())))
         return [
-            Section("changes", "What changed since the last look?", first, tables=[changed]),
-            Section("forecast", "What is to come?", text, tables=[expected], how=how("forecast")),
+            Section(
+                "changes",
+                "What changed since the last look?",
+                f"Since {minute(self.since_s)}, {WORDS[self.verdict]}.",
+                tables=[changed],
+            ),
+            Section(
+                "forecast",
+                "What is to come?",
+                f"{scores or 'No forecast is over yet'}.",
+                tables=[expected],
+                how=how("forecast"),
+            ),
         ]
 
 
@@ -189,19 +196,15 @@ def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> M
     at_s = looks(log).get(reader, until_s - DAY_S) if since == LAST else since_s(since, until_s)
     if at_s > until_s:
         raise InputError("the log ends before", code="conflict", found=since, expected=iso(until_s))
+    at_s = max(at_s, log.begin_s)
     with suppress(InputError):  # a store that cannot be written keeps no forecasts
         forecast.keep(log)
     lemons = set(analysis.lemons.lemons)
     known = set()
     if log.nodes_known and log.count("attempts"):
         past = history(log)
-        parts = math.floor((at_s - log.begin_s) / past.part_s)
-        found = (
-            past.lemons(log.begin_s + parts * past.part_s, log.assumptions.lemon_fdr)
-            if parts > 0
-            else []
-        )
-        known = {past.nodes["node"][place].as_py() for place in found}
+        places = past.lemons(at_s, log.assumptions.lemon_fdr)
+        known = {past.nodes["node"][place].as_py() for place in places}
     loops = analysis.goodput.crash_loops.to_pylist()
     return Morning(
         at_s,

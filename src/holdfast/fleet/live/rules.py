@@ -15,6 +15,7 @@ then. Its file says how long a node is followed after a pull, what a pull costs,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property, partial
@@ -92,6 +93,7 @@ class History:
 
     log: FleetLog
     nodes: pa.Table  # node, gpus
+    kinds: FloatArray  # A number for each kind of node, shape (nodes,)
     # place (of the node), node, incident, node_count, blame, known, stop_s, cluster, hours (GPU-hours or
     # node-hours that its attempts lost, first order)
     incidents: pa.Table
@@ -132,8 +134,9 @@ class History:
         return slice(int(low), max(int(low), int(high)))
 
     def lemons(self, at_s: float, fdr: float) -> list[int]:
-        """Places of the nodes that `fleet lemons` would have named at a moment: the end of a part."""
-        parts = round((at_s - self.log.begin_s) / self.part_s)
+        """Places of the nodes that `fleet lemons` would have named at the last end of a part until then."""
+        parts = math.floor((at_s - self.log.begin_s) / self.part_s + 1e-9)
+        at_s = self.log.begin_s + parts * self.part_s
         rows = self.incidents.slice(0, self.between(-np.inf, at_s).stop)
         days = self.days.filter(pc.less(self.days["part"], parts))
         of_node = np.zeros((4, self.nodes.num_rows))
@@ -153,7 +156,7 @@ class History:
             known_failures=of_node[2],
             jobs=of_node[3],  # each incident brings a job that had not blamed the node
             exposure=signals.exposure,
-            kinds=signals.kinds,
+            kinds=self.kinds,
             p_values_without=signals.p_values_without,
             window_days=max(at_s - self.log.begin_s, 1.0) / DAY_S,
         )
@@ -164,7 +167,8 @@ class History:
 @once
 def history(log: FleetLog) -> History:
     """Incidents and exposure of every node."""
-    nodes = node_signals(log).table.select(["node", "gpus"])
+    signals = node_signals(log)
+    nodes = signals.table.select(["node", "gpus"])
     part_s = min(PART_S, max((log.end_s - log.begin_s) / FEWEST_PARTS, 1.0))
     failed, _ = losses(log)
     cost = f"""SELECT incident, sum(lost) AS hours FROM {failed}
@@ -201,7 +205,7 @@ def history(log: FleetLog) -> History:
         each.append_column("place", pc.index_in(each["node"], nodes["node"].combine_chunks()))
         for each in (found, days)
     )
-    return History(log, nodes, found, days, part_s)
+    return History(log, nodes, signals.kinds, found, days, part_s)
 
 
 def firings(past: History, rule: Rule) -> tuple[Places, Times]:
