@@ -685,3 +685,55 @@ def act(
     for deed, life in asked.items():
         return run.act(log, deed, life, who=who or "", why=why, settings=settings)
     return run.actions(log, settings)
+
+
+@app.command
+def judge(
+    store: Path,
+    rules: Annotated[Path, option(metavar="RULES.toml")],
+    /,
+    *,
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    losses: Losses = Losses(),
+) -> Answer:
+    """Judge rules that pull nodes, and the actions that happened, by what became of the nodes.
+
+    Each rule is replayed through the log: what it would have pulled and when, how many of these nodes
+    failed again beside matched ones, hours saved and wasted, false alarms.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        rules: Rules: a check fires, so many failures in a time, a lemon test (TOML).
+    """
+    from holdfast.fleet.live.judge import judge as run
+
+    return run(opened(store, window, checks, losses), rules)
+
+
+@app.command
+def morning(
+    store: Path,
+    /,
+    *,
+    since: Annotated[str, option(metavar="last|WHEN")] = "last",
+    seen: bool = False,
+    reader: str = "",
+    engine: Engine = DEFAULT_ENGINE,
+    model: Model = Model(),
+) -> Answer:
+    """Show what changed since the last look: losses, lemon nodes, loops, silent sources, forecasts.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        since: Start of the change: the last look, 12h (before the end of the log) or an ISO time.
+        seen: Remember this look for --since last.
+        reader: Name of the reader whose looks are remembered.
+        engine: Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].
+    """
+    from holdfast.fleet.live import morning as room
+
+    found = room.morning(opened(store, Window(engine=engine), model), since, reader=reader)
+    if seen:
+        room.seen(found, reader)
+    return found

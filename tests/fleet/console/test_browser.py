@@ -93,7 +93,7 @@ def column(page: Page, place: int) -> list[str]:
 
 
 def test_the_summary_and_the_way_to_its_evidence(page: Page) -> None:
-    page.goto("/")
+    page.goto("/summary")
     expect(page.locator("#findings li").first).to_contain_text("GPU-hours were lost")
     page.get_by_role("link", name="Evidence for finding 2").click()
     page.wait_for_url("**/nodes#lemons")

@@ -106,7 +106,7 @@ def test_each_section_of_the_report_has_a_place(console: TestClient) -> None:
 
 
 def test_the_summary(console: TestClient) -> None:
-    text = read(console, "/").text
+    text = read(console, "/summary").text
     assert "8.94 GPU-hours were lost since 2026-11-20 10:49" in text
     assert "What we could not tell" in text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -99,7 +99,7 @@ class Console:
     snapshots: Snapshots
     watcher: Watcher | None = None
     runs: Sequence[Path] = ()
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -162,6 +162,10 @@ def _add_pages(app: FastAPI, console: Console) -> None:
 
     for address in pages.OF_REPORT:
         app.add_api_route(address, route(address), response_model=None)
+
+    @app.get("/")
+    def morning() -> Response:
+        return console.show(pages.morning)
 
     @app.get("/nodes")
     def nodes() -> Response:
@@ -268,7 +272,7 @@ def _add_errors(app: FastAPI) -> None:
         app.add_exception_handler(kind, trouble)
 
 
-_HOME = {"/": "Morning summary"}
+_HOME = {"/": "This morning"}
 
 
 def message(

@@ -11,12 +11,13 @@ from holdfast.fleet.console.snapshots import Snapshot
 from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
 from holdfast.fleet.live import actions
+from holdfast.fleet.live import morning as live
 from holdfast.fleet.live.settings import Person, Settings
 from holdfast.report import Page, Section, parts
 
 # Address -> template, what stands in the place of no section, whether new data are shown or told of
 OF_REPORT = {
-    "/": ("summary.html.j2", "", "show"),
+    "/summary": ("summary.html.j2", "", "show"),
     "/rate": ("sections.html.j2", "Nothing ran, so there is no failure rate.", "show"),
     "/ettr": ("sections.html.j2", "The log has no jobs, so there is no ETTR.", "tell"),
 }
@@ -40,7 +41,7 @@ class Unknown(Exception):
 
 def prepare(snapshot: Snapshot) -> None:
     """Compute what most pages need, before the first of them is asked for."""
-    of_report(snapshot, "/")
+    morning(snapshot)
 
 
 def report(snapshot: Snapshot) -> Page:
@@ -92,7 +93,7 @@ def _laid(section: Section) -> dict[str, Any]:
 
 
 def of_report(snapshot: Snapshot, here: str) -> View:
-    """A page of sections of the report: the morning summary, the failure rate or the ETTR."""
+    """A page of sections of the report: the summary, the failure rate or the ETTR."""
     template, empty, on_news = OF_REPORT[here]
     return _page(
         snapshot,
@@ -102,6 +103,17 @@ def of_report(snapshot: Snapshot, here: str) -> View:
         page=report(snapshot),
         empty=empty,
         on_news=on_news,
+    )
+
+
+def morning(snapshot: Snapshot) -> View:
+    """The first screen: what changed since the last look, under what makes it doubtful."""
+    looks = snapshot.read(lambda analysis: live.looks(analysis.log))
+    page = snapshot.kept(f"morning {looks}", lambda analysis: live.morning(analysis).page())
+    laid = snapshot.kept(f"morning sections {looks}", lambda _: [*map(_laid, page.sections)])
+    tiles = report(snapshot).tiles
+    return _page(
+        snapshot, "/", "morning.html.j2", sections=laid, page=page, tiles=tiles, on_news="show"
     )
 
 

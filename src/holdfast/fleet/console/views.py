@@ -16,7 +16,8 @@ JOB_LINK = "/jobs/{}"
 
 # Address -> name, in the order of the navigation
 PAGES = {
-    "/": "Morning summary",
+    "/": "This morning",
+    "/summary": "Summary",
     "/rate": "Failure rate",
     "/nodes": "Nodes",
     "/jobs": "Jobs",
@@ -26,7 +27,8 @@ PAGES = {
 
 # Address -> the sections of the report that stand there
 SECTIONS = {
-    "/": ("loss", "causes", "preemptions", "status"),
+    "/": ("changes", "forecast"),
+    "/summary": ("loss", "causes", "preemptions", "status"),
     "/rate": ("rate", "mttf"),
     "/nodes": ("lemons",),
     "/jobs": ("loops", "owners"),
@@ -36,7 +38,7 @@ SECTIONS = {
 # Section -> its address
 PLACES = {
     **{section: f"{page}#{section}" for page, sections in SECTIONS.items() for section in sections},
-    "unknown": "/#unknown",
+    "unknown": "/summary#unknown",
 }
 
 PARTS = "parts.html.j2"

@@ -1,0 +1,325 @@
+"""What rules would have won, and what actions did win: pulls, false alarms, hours saved and hours wasted.
+
+A rule is replayed through the log (`rules`); the nodes that it pulls are followed beside matched ones
+(`following`). A pull moves the node's work to such nodes until the horizon, so it saves what the node
+then lost more than they did in as much time: work, and hours out of service after its failures. It
+costs the repair, on all GPUs of the node.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.answer import Finding, Section, Value
+from holdfast.errors import InputError
+from holdfast.fleet.gaps import Doubtful
+from holdfast.fleet.lemon_model import DAYS_PER_MONTH
+from holdfast.fleet.live.following import Amount, Followed, follow
+from holdfast.fleet.live.rules import History, Rule, RuleFile, columns, firings, history, read_rules
+from holdfast.fleet.log import DAY_S, HOUR_S, AnyLog, open_log
+from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
+from holdfast.fleet.schema import Row
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
+from holdfast.numbers import brief, counted, duration
+from holdfast.stats import clopper_pearson_interval, mean_interval, poisson_interval
+
+# Failures of matched nodes: where fewer were due, none at all would prove nothing (e^-3.7 = 2.5 %)
+FEWEST_DUE = 3.7
+# What somebody did to a node -> words of its state or reason; the first that fits
+ACTIONS = {
+    "reboot": r"reboot",
+    "repair": r"repair|rma\b|replac|reseat|swap",
+    "cordon": r"cordon",
+    "drain": r"^(drain|drng|maint)",
+}
+BY_ITSELF = r"unexpectedly|not.respond"  # Reasons that Slurm gives by itself
+VERDICTS = {
+    "gain": "saves more than it costs",
+    "loss": "costs more than it saves",
+    "no pull": "pulls no node",
+    "unclear": "cannot tell: the interval of the gain holds zero",
+    "short": "cannot tell: the log ends before a node was followed for the whole horizon",
+    "no cost": "cannot tell: nothing says how long a repair takes; state `repair` in the rule",
+    "lower": "fails less than nodes left alone",
+    "higher": "fails more than nodes left alone",
+    "same": "no difference from nodes left alone can be told",
+    "early": "too early to say",
+    "unmatched": "cannot tell: no node with such a history was left alone",
+}
+
+
+@dataclass(frozen=True)
+class Judgement(Doubtful):
+    """Rules and actions, beside doing nothing. Hours are those of GPUs, or of nodes (`unit`)."""
+
+    # One per rule, in the order of the file: rule, in_force, pulled (node, time_s each), pulls, nodes,
+    # followed (pulls followed for the whole horizon; what follows is of these), again (failed again),
+    # failed_again (share), matched_again (share of the matched nodes); false_alarms_per_month; avoided
+    # (failures); saved, cost (of the repairs), wasted (of nodes that did not fail again), net (hours);
+    # verdict. Amounts have their 95 % interval in _low and _high; what is not known is None.
+    rules: list[Row]
+    # One per kind: action, times, nodes, still_out, hours_out (median), before, after and matched (nodes
+    # left alone; failures per 1,000 node-days), verdict
+    actions: list[Row]
+    horizon_s: float
+    unit: str  # GPU-hours or node-hours
+    days: float
+    failures: float
+    lost_hours: float  # Work that these failures lost, first order
+    out_hours: float  # For which they took nodes away
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Rules and actions"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet judge``."""
+        return {name: value for name, value in vars(self).items() if name != "log"}
+
+    def values(self) -> Sequence[Value]:
+        """What each rule would have won."""
+        return [
+            Value(
+                f"net.{row['rule']}",
+                row["net"],
+                self.unit,
+                (row["net_low"], row["net_high"]),
+                "higher",
+            )
+            for row in self.rules
+            if row["net"] is not None
+        ]
+
+    def findings(self) -> Sequence[Finding]:
+        """Each rule in a sentence, the best first, then each action."""
+        ranked = sorted(self.rules, key=lambda row: -(row["net"] or 0.0))
+        rules = [Finding(self._text(row), "rules") for row in ranked[:4]]
+        return [*rules, *(Finding(_action_text(row), "actions") for row in self.actions)]
+
+    def sections(self) -> Sequence[Section]:
+        """What would each rule have won? What did actions win?"""
+        hours = {"unit": self.unit.replace("hours", "h"), "digits": 0}
+        share = {"unit": "%", "digits": 0}
+        rules, actions = (
+            [{**row, "verdict": VERDICTS[row["verdict"]].partition(":")[0]} for row in rows]
+            for rows in (self.rules, self.actions)
+        )
+        judged = table(
+            rules,
+            "rule pulls failed_again matched_again false_alarms_per_month saved cost wasted net verdict",
+            "One row per rule. Failed again: of nodes followed for the whole horizon, and of matched ones.",
+            failed_again={"label": "Failed again", **share},
+            matched_again={"label": "Matched nodes", **share},
+            false_alarms_per_month={"label": "False alarms", "unit": "a month", "digits": 1},
+            saved=hours,
+            cost=hours,
+            wasted=hours,
+            net={**hours, "interval": ("net_low", "net_high")},
+            verdict="Verdict",
+        )
+        acted = table(
+            actions,
+            "action times nodes still_out hours_out before after matched verdict",
+            f"One row per kind of action. Failures {RATE_UNIT}, in a horizon before and after it.",
+            "The log shows no drain, cordon, reboot or repair.",
+            hours_out={"label": "Out, median", "unit": "h", "digits": 1},
+            after={"label": "After", "digits": 1, "interval": ("after_low", "after_high")},
+            matched={"label": "Left alone", "digits": 1},
+            verdict="Verdict",
+        )
+        parameters = {"horizon": duration(self.horizon_s), "log": duration(self.days * DAY_S)}
+        nothing = (
+            f"Doing nothing: {brief(self.failures)} failures lost {brief(self.lost_hours)} {self.unit}, "
+            f"and took nodes away for {brief(self.out_hours)}."
+        )
+        said = " ".join(map(_action_text, self.actions)) or acted.empty
+        computed = [how(name, parameters) for name in ("judge", "actions")]
+        return [
+            Section(
+                "rules", "What would each rule have won?", nothing, tables=[judged], how=computed[0]
+            ),
+            Section("actions", "What did actions win?", said, tables=[acted], how=computed[1]),
+        ]
+
+    def _text(self, row: Row) -> str:
+        pulled = f"{counted(row['nodes'], 'node')} pulled, {counted(row['pulls'], 'time')} in all"
+        again = (
+            f"{row['again']} of {row['followed']} failed again within {duration(self.horizon_s)}"
+        )
+        text = f"{row['rule']}{' (in force)' if row['in_force'] else ''}: {pulled}; {again}"
+        if row["net"] is not None:
+            interval = brief_interval(row["net_low"], row["net_high"])
+            text += f"; net {brief(row['net'])} {interval} {self.unit}"
+        return f"{text}. Verdict: {VERDICTS[row['verdict']]}."
+
+
+def _action_text(row: Row) -> str:
+    done = f"{counted(row['times'], row['action'])} of {counted(row['nodes'], 'node')}"
+    return f"{done}: {VERDICTS[row['verdict']]}."
+
+
+def judge(log: AnyLog, rules: str | Path | RuleFile) -> Judgement:
+    """Replay a log through rules, and look at what actions did.
+
+    Args:
+        log: a store or an open log.
+        rules: a TOML file of rules, see `holdfast.fleet.live.rules`.
+
+    Returns:
+        Pulls, false alarms, hours saved and wasted of each rule; rates around each kind of action.
+
+    Raises:
+        InputError: if the file is wrong, or the log does not tell on which nodes attempts ran.
+    """
+    given = rules if isinstance(rules, RuleFile) else read_rules(rules)
+    log = open_log(log)
+    if not log.count("attempts") or not log.nodes_known:
+        raise InputError(
+            "rules need attempts and their nodes",
+            code="no-data",
+            path=log.store.path,
+            found="none in the log",
+            remedy="export again with `sacct -a -D -P --format=ALL`",
+        )
+    past = history(log)
+    outages: list[Row] = log.rows(
+        f"""SELECT node, start_s, end_s, state, reason, coalesce(end_s, {log.end_s}) - start_s AS out_s
+        FROM {log.table("node_outages")} ORDER BY start_s, node"""
+    )
+    outages = [{**row, "action": action_of(row["state"], row["reason"] or "")} for row in outages]
+    blame, hours, place = (past.incidents[name].to_numpy() for name in ("blame", "hours", "place"))
+    down_s = sum(row["out_s"] for row in outages if not row["action"])
+    out = down_s / HOUR_S / max(blame.sum(), 1.0) * past.width  # hours per failure, by node
+    return Judgement(
+        [_judged(past, rule, given.horizon, outages, out) for rule in given.rule],
+        list(_actions(past, outages, given.horizon)),
+        given.horizon,
+        GPU_HOURS if log.has_gpus else NODE_HOURS,
+        (log.end_s - log.begin_s) / DAY_S,
+        float(blame.sum()),
+        float((blame * hours).sum()),
+        float((blame * out[place]).sum()),
+        log=log,
+    )
+
+
+def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out: Any) -> Row:
+    """Replay one rule; a node is not pulled again within the horizon."""
+    log = past.log
+    names = past.nodes["node"].to_pylist()
+    pulls: list[tuple[int, float]] = []
+    last: dict[int, float] = {}
+    for place, at_s in zip(*(each.tolist() for each in firings(past, rule)), strict=True):
+        if at_s >= last.get(place, -math.inf) + horizon_s:
+            last[place] = at_s
+            pulls.append((place, at_s))
+    # Those near the end of the log have their cost behind them, and what they save before them
+    places, times = columns([pull for pull in pulls if pull[1] + horizon_s <= log.end_s])
+    found = follow(past, places, times, times, horizon_s, out)
+    # What a pull costs: stated, or as long as nodes were out in this log
+    lengths = [row["out_s"] for row in outages if row["end_s"] is not None]
+    cost = wasted = net = None
+    if rule.repair is not None or len(lengths) > 1:
+        stated = (
+            mean_interval(lengths) if rule.repair is None else (rule.repair, 2 * (rule.repair,))
+        )
+        cost = Amount(stated[0], *stated[1]).scaled(float(past.width[places].sum()) / HOUR_S)
+        net = found.hours - found.matched_hours - cost
+    months = (log.end_s - log.begin_s) / DAY_S / DAYS_PER_MONTH
+    open_months = months - horizon_s / DAY_S / DAYS_PER_MONTH
+    false = found.full - found.again
+    alarms = None
+    if open_months > 0:
+        alarms = Amount(false / open_months, *poisson_interval(false, open_months))
+    if cost is not None and found.full:
+        low, high = clopper_pearson_interval(false, found.full)
+        wasted = Amount(false / found.full * cost.value, low * cost.low, high * cost.high)
+    return {
+        "rule": rule.name,
+        "in_force": rule.in_force,
+        "pulled": [{"node": names[place], "time_s": at_s} for place, at_s in pulls],
+        "pulls": len(pulls),
+        "nodes": len(last),
+        "followed": found.full,
+        "again": found.again,
+        "failed_again": found.again / found.full if found.full else None,
+        "matched_again": found.matched_again,
+        **_flat("false_alarms_per_month", alarms),
+        **_flat("avoided", found.failures - found.matched_failures),
+        **_flat("saved", found.hours - found.matched_hours),
+        **_flat("cost", cost),
+        **_flat("wasted", wasted),
+        **_flat("net", net if found.full else None),
+        "verdict": _verdict(found, net, len(pulls)),
+    }
+
+
+def _verdict(found: Followed, net: Amount | None, pulls: int) -> str:
+    """The verdict on a rule, one of `VERDICTS`."""
+    if not pulls:
+        return "no pull"
+    if not found.full:
+        return "unmatched" if found.unmatched else "short"
+    if net is None:
+        return "no cost"
+    return "gain" if net.low > 0 else "loss" if net.high < 0 else "unclear"
+
+
+def _actions(past: History, outages: list[Row], horizon_s: float) -> Iterator[Row]:
+    """Each kind of action that the log shows, with the rates before and after."""
+    known = {name: place for place, name in enumerate(past.nodes["node"].to_pylist())}
+    for kind in ACTIONS:
+        mine = [row for row in outages if row["action"] == kind and row["node"] in known]
+        over = [row for row in mine if row["end_s"] is not None]
+        if not mine:
+            continue
+        places = np.array([known[row["node"]] for row in over], np.int64)
+        begin_s, end_s = np.array([[row["start_s"], row["end_s"]] for row in over]).reshape(-1, 2).T
+        found = follow(past, places, begin_s, end_s, horizon_s, by_history=True)
+        # Nothing to hold it against: before and after alone would mislead
+        verdict = "unmatched" if found.unmatched else "early"
+        rates = dict.fromkeys(("after", "matched"))
+        if found.node_days:
+            scale = 1000 / found.node_days
+            rates = {
+                "after": found.failures.scaled(scale),
+                "matched": found.matched_failures.scaled(scale),
+            }
+            less = found.matched_failures - found.failures
+            verdict = "early" if found.matched_failures.value < FEWEST_DUE else "same"
+            verdict = "lower" if less.low > 0 else "higher" if less.high < 0 else verdict
+        yield {
+            "action": kind,
+            "times": len(mine),
+            "nodes": len({row["node"] for row in mine}),
+            "still_out": len(mine) - len(over),
+            "hours_out": float(np.median([row["out_s"] for row in over])) / HOUR_S
+            if over
+            else None,
+            "before": found.before and 1000 * found.before,
+            **_flat("after", rates["after"]),
+            **_flat("matched", rates["matched"]),
+            "verdict": verdict,
+        }
+
+
+def action_of(state: str, reason: str) -> str:
+    """What somebody did to a node that was out, one of `ACTIONS`; "" if it failed by itself."""
+    text = f"{state} {reason}".lower()
+    if re.search(BY_ITSELF, text):
+        return ""
+    return next((name for name, pattern in ACTIONS.items() if re.search(pattern, text)), "")
+
+
+def _flat(name: str, amount: Amount | None) -> Row:
+    """An amount as three columns."""
+    ends = (name, f"{name}_low", f"{name}_high")
+    return dict.fromkeys(ends) if amount is None else dict(zip(ends, amount, strict=True))

@@ -1,0 +1,262 @@
+"""Rules that pull nodes, and when each would have fired in a log, without looking ahead.
+
+A rule sees what was known at a moment: events of checks up to then, incidents that had ended an attempt by
+then. Its file says how long a node is followed after a pull, what a pull costs, and the rules:
+
+    horizon = "28d"       # a node is followed so long after a pull, and not pulled again meanwhile
+
+    [[rule]]
+    name = "three in a week"
+    failures = 3
+    within = "7d"
+    in_force = true       # the rule of today
+    repair = "4h"         # a pull takes a node away so long; left out: measured from the outages
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Meta
+
+from holdfast.config import Duration, invalid_value, read_config
+from holdfast.fleet.incidents import ended_attempts, incidents, node_incidents
+from holdfast.fleet.lemon_model import LemonDetector
+from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog, once
+from holdfast.fleet.losses import losses
+from holdfast.fleet.node_signals import NodeSignals, node_signals
+from holdfast.stats import FloatArray
+from holdfast.tables import literal
+
+Times = FloatArray
+Places = npt.NDArray[np.int64]
+KINDS = ("check", "failures", "lemon_fdr")  # What fires, one per rule
+PART_S = 6.0 * HOUR_S  # A log's exposure is known at moments so far apart, in a short log ...
+FEWEST_PARTS = 56  # ... at so many; between them it grows evenly
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When to pull a node; exactly one of `KINDS` says so."""
+
+    name: str
+    # A check fails whose name, symptom (of the taxonomy, "ib_link") or severity (HIGH, LOW) is this;
+    # * stands for any text
+    check: str = ""
+    failures: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # So many failures of the node ...
+    within: Duration = field(default=Duration(7 * DAY_S))  # ... in so long a time
+    lemon_fdr: Annotated[float, Meta(ge=0, lt=1)] = 0.0  # `fleet lemons` names the node ...
+    every: Duration = field(default=Duration(DAY_S))  # ... when asked so often
+    repair: Duration | None = None  # For how long a pull takes a node away
+    in_force: bool = False  # The rule of today
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """Rules and how they are judged."""
+
+    rule: tuple[Rule, ...]
+    horizon: Duration = field(default=Duration(28 * DAY_S))
+
+
+def read_rules(path: str | Path) -> RuleFile:
+    """The rules of a TOML file.
+
+    Raises:
+        InputError: if it cannot be read, or a rule says nothing, or more than one thing, that fires.
+    """
+    given = read_config(path, RuleFile, "the rules")
+    wrong = partial(invalid_value, "invalid rules", Path(path))
+    for number, rule in enumerate(given.rule):
+        fires = [kind for kind in KINDS if getattr(rule, kind)]
+        if len(fires) != 1:
+            raise wrong(f"rule[{number}]", ", ".join(fires) or "none", f"one of {', '.join(KINDS)}")
+    names = [rule.name for rule in given.rule]
+    times = [given.horizon, *(s for rule in given.rule for s in (rule.within, rule.every))]
+    if len(set(names)) < max(len(names), 1) or min(times) <= 0:
+        raise wrong("rule", ", ".join(names), "rules of different names, and times above zero")
+    return given
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened on each node of a log, in order of time."""
+
+    log: FleetLog
+    nodes: pa.Table  # node, gpus
+    kinds: FloatArray  # A number for each kind of node, shape (nodes,)
+    # place (of the node), node, incident, node_count, blame, known, stop_s, cluster, hours (GPU-hours or
+    # node-hours that its attempts lost, first order)
+    incidents: pa.Table
+    days: pa.Table  # Exposure: place, node, node_count, part (of the log), node_days
+    part_s: float  # Length of a part
+
+    @cached_property
+    def stop_s(self) -> Times:
+        """When each incident was seen, shape (incidents,)."""
+        return self.incidents["stop_s"].to_numpy().astype(np.float64)
+
+    @cached_property
+    def width(self) -> FloatArray:
+        """What an hour of each node counts: its GPUs, or 1 in a log without GPUs, shape (nodes,)."""
+        gpus = self.nodes["gpus"].to_numpy()
+        return np.maximum(gpus, 1.0) if self.log.has_gpus else np.ones(gpus.shape)
+
+    @cached_property
+    def _used(self) -> FloatArray:
+        """Node-days up to the end of each part, shape (parts + 1, nodes)."""
+        parts = 2 + int((self.log.end_s - self.log.begin_s) / self.part_s)
+        used = np.zeros((parts + 1, self.nodes.num_rows))
+        at = (self.days["part"].to_numpy() + 1, self.days["place"].to_numpy())
+        np.add.at(used, at, self.days["node_days"].to_numpy())
+        return used.cumsum(axis=0)
+
+    def used(self, at_s: float) -> FloatArray:
+        """Node-days of each node up to a moment, shape (nodes,)."""
+        parts = len(self._used) - 1
+        at = min(max((at_s - self.log.begin_s) / self.part_s, 0.0), float(parts))
+        low = min(int(at), parts - 1)
+        step = self._used[low + 1] - self._used[low]
+        return np.asarray(self._used[low] + (at - low) * step)
+
+    def between(self, begin_s: float, end_s: float) -> slice:
+        """The incidents after a moment, up to another."""
+        low, high = np.searchsorted(self.stop_s, (begin_s, end_s), "right")
+        return slice(int(low), max(int(low), int(high)))
+
+    def lemons(self, at_s: float, fdr: float) -> list[int]:
+        """Places of the nodes that `fleet lemons` would have named at the last end of a part until then."""
+        parts = math.floor((at_s - self.log.begin_s) / self.part_s + 1e-9)
+        at_s = self.log.begin_s + parts * self.part_s
+        rows = self.incidents.slice(0, self.between(-np.inf, at_s).stop)
+        days = self.days.filter(pc.less(self.days["part"], parts))
+        of_node = np.zeros((4, self.nodes.num_rows))
+        for row, table, values in (
+            (0, days, days["node_days"]),
+            (1, rows, rows["blame"]),
+            (2, rows, rows["known"].cast(pa.float64())),
+            (3, rows, pa.array(np.ones(rows.num_rows))),
+        ):
+            np.add.at(of_node[row], table["place"].to_numpy(), values.to_numpy())
+        days = days.append_column("attempt_days", days["node_days"])
+        signals = NodeSignals(self.nodes, days, rows)
+        detector = LemonDetector(fdr).fit(
+            self.nodes["node"].to_pylist(),
+            node_days=of_node[0],
+            failures=of_node[1],
+            known_failures=of_node[2],
+            jobs=of_node[3],  # each incident brings a job that had not blamed the node
+            exposure=signals.exposure,
+            kinds=self.kinds,
+            p_values_without=signals.p_values_without,
+            window_days=max(at_s - self.log.begin_s, 1.0) / DAY_S,
+        )
+        named = pa.array(detector.lemons_, pa.string())
+        return pc.index_in(named, self.nodes["node"].combine_chunks()).to_pylist()
+
+
+@once
+def history(log: FleetLog) -> History:
+    """Incidents and exposure of every node."""
+    signals = node_signals(log)
+    nodes = signals.table.select(["node", "gpus"])
+    part_s = min(PART_S, max((log.end_s - log.begin_s) / FEWEST_PARTS, 1.0))
+    failed, _ = losses(log)
+    cost = f"""SELECT incident, sum(lost) AS hours FROM {failed}
+        JOIN {ended_attempts(log)} AS ended USING (key) GROUP BY incident"""
+    found = log.arrow(
+        f"""SELECT node, incident, node_count, blame, known, mine.stop_s, cluster,
+            coalesce(hours, 0) AS hours
+        FROM {node_incidents(log)} AS mine
+        JOIN (SELECT incident, cluster FROM {incidents(log)}) AS linked USING (incident)
+        LEFT JOIN ({cost}) AS cost USING (incident) ORDER BY mine.stop_s, node, incident"""
+    )
+    # A node that jobs share is in use once; a failed attempt takes time, also where it has none.
+    begin, part = literal(float(log.begin_s)), literal(part_s)
+    days = log.arrow(
+        f"""WITH held AS (
+            SELECT unnest(nodes) AS node, node_count, stop_s - exposed_s - {begin} AS low,
+                stop_s - {begin} AS high
+            FROM {log.executions} WHERE exposed_s > 0 AND node_count > 0
+            UNION ALL SELECT node, node_count, stop_s - {SHORTEST_S} - {begin}, stop_s - {begin}
+            FROM {node_incidents(log)}
+        ), apart AS (
+            SELECT node, node_count, high, greatest(low, coalesce(max(high) OVER (
+                PARTITION BY node ORDER BY low, high ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ), low), 0) AS low FROM held
+        )
+        SELECT node, node_count, part, sum(least(high, (part + 1) * {part})
+            - greatest(low, part * {part})) / {DAY_S} AS node_days
+        FROM (
+            SELECT *, unnest(range(CAST(floor(low / {part}) AS BIGINT),
+                CAST(ceil(high / {part}) AS BIGINT))) AS part FROM apart WHERE high > low
+        ) AS parts GROUP BY node, node_count, part ORDER BY node, node_count, part"""
+    )
+    found, days = (
+        each.append_column("place", pc.index_in(each["node"], nodes["node"].combine_chunks()))
+        for each in (found, days)
+    )
+    return History(log, nodes, signals.kinds, found, days, part_s)
+
+
+def firings(past: History, rule: Rule) -> tuple[Places, Times]:
+    """Nodes (places) for which a rule fires, and when, in order of time, each shape (n,)."""
+    if rule.failures:
+        return _frequent(past, rule)
+    if rule.lemon_fdr:
+        return _lemons(past, rule)
+    log = past.log
+    rows = log.rows(
+        f"""SELECT node, time_s, "check", severity, xid FROM {log.table("health")}
+        WHERE result = 'fail' AND time_s BETWEEN {log.begin_s} AND {log.end_s} ORDER BY time_s, node"""
+    )
+    told = log.taxonomy.classify(*([row[name] for row in rows] for name in ("check", "xid")))
+    known = {name: place for place, name in enumerate(past.nodes["node"].to_pylist())}
+    fired = [
+        (known[row["node"]], row["time_s"])
+        for row, of in zip(rows, told.to_pylist(), strict=True)
+        for words in [(row["check"], of["symptom"], row["severity"] or of["severity"])]
+        if row["node"] in known and any(fnmatch(word.lower(), rule.check.lower()) for word in words)
+    ]
+    return columns(fired)
+
+
+def _frequent(past: History, rule: Rule) -> tuple[Places, Times]:
+    """A node fails `failures` times `within` a time; shared blame counts in parts."""
+    place, blame = (past.incidents[name].to_numpy() for name in ("place", "blame"))
+    fires = np.zeros(place.size, bool)
+    for node in np.unique(place):
+        mine = np.flatnonzero(place == node)
+        grown = np.concatenate([[0.0], blame[mine].cumsum()])
+        first = np.searchsorted(past.stop_s[mine], past.stop_s[mine] - rule.within, "left")
+        fires[mine] = grown[1:] - grown[first] >= rule.failures - 1e-9
+    return place[fires].astype(np.int64), past.stop_s[fires]
+
+
+def _lemons(past: History, rule: Rule) -> tuple[Places, Times]:
+    """`fleet lemons` names a node, asked at the ends of parts; nothing new where nothing failed."""
+    step = max(round(rule.every / past.part_s), 1)
+    parts = int((past.log.end_s - past.log.begin_s) / past.part_s)
+    edges = past.log.begin_s + past.part_s * np.arange(step, parts + 1, step)
+    found = [
+        (place, float(at))
+        for before, at in zip(edges - step * past.part_s, edges, strict=True)
+        if past.between(before, at).stop > past.between(before, at).start
+        for place in past.lemons(float(at), rule.lemon_fdr)
+    ]
+    return columns(found)
+
+
+def columns(found: list[tuple[int, float]]) -> tuple[Places, Times]:
+    """Pairs of a place and a time as two arrays."""
+    places, times = np.array(found, np.float64).reshape(-1, 2).T
+    return places.astype(np.int64), times
