@@ -11,9 +11,11 @@ from fastapi.testclient import TestClient
 from logs import Attempt, Log
 
 from holdfast.errors import InputError
-from holdfast.fleet.console.app import create_app
+from holdfast.fleet import Assumptions
+from holdfast.fleet.console.app import Console, create_app
+from holdfast.fleet.console.snapshots import Snapshots
 from holdfast.fleet.live import journal
-from holdfast.fleet.live.settings import Cluster, Limits, Person, Settings
+from holdfast.fleet.live.settings import Cluster, Limits, Notices, Person, Settings
 
 TOKENS = {
     "ADA_TOKEN": "ada's secret is this",
@@ -137,3 +139,20 @@ def test_a_token_that_is_not_set_or_too_short(store: Path, monkeypatch: pytest.M
         with pytest.raises(InputError) as caught:
             create_app(store, settings=Settings(people=PEOPLE[:1]))
         assert caught.value.code == code
+
+
+def test_the_console_tells_of_what_is_new(store: Path) -> None:
+    (store / journal.FILE).unlink(missing_ok=True)
+    wanted, got = Notices("URLS", digest="08:00"), list[str]()
+
+    def send(title: str, text: str) -> bool:
+        got.append(text)
+        return True
+
+    console = Console(Snapshots(store, Assumptions()))
+    morning = 1_767_600_000.0  # 08:00 UTC of a day
+    assert len(console.tell(wanted, send, morning - 60)) == 1
+    assert got[0].startswith("n1 should be pulled")
+    assert console.tell(wanted, send, morning) == ["digest 2026-01-05"]
+    assert got[1].splitlines()[0] == "This morning"
+    assert console.tell(wanted, send, morning + 60) == []

@@ -23,7 +23,7 @@ from holdfast.fleet.console.access import Access, check_token, is_own
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
 from holdfast.fleet.console.watching import Watcher
-from holdfast.fleet.live import actions, notices
+from holdfast.fleet.live import actions, morning, notices
 from holdfast.fleet.live.notices import Informer
 from holdfast.fleet.live.settings import Notices, Person, Settings, secret
 from holdfast.report import warm_up
@@ -128,10 +128,16 @@ class Console:
 
     def tell(self, wanted: Notices, send: Callable[[str, str], bool], now_s: float) -> list[str]:
         """Send what is new, and the day's digest when it is due; gives the keys of what was sent."""
-        found = self.snapshots.answer(
-            lambda it: it.read(lambda analysis: actions.actions(analysis.log, self.settings))
+        found, changed = self.snapshots.answer(
+            lambda it: it.read(
+                lambda analysis: (
+                    actions.actions(analysis.log, self.settings),
+                    morning.morning(analysis),
+                )
+            )
         )
-        due = notices.notices_of(found, now_s)
+        sources = () if self.watcher is None else self.watcher.sources()
+        due = notices.notices_of(found, changed, sources, now_s)
         return notices.tell(
             self.snapshots.store,
             wanted,

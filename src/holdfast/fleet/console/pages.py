@@ -50,8 +50,8 @@ def report(snapshot: Snapshot) -> Page:
 
 
 def digest(snapshot: Snapshot) -> str:
-    """The morning summary as a message: its title, what makes it doubtful, its findings."""
-    page = report(snapshot)
+    """This morning as a message: its title, what makes it doubtful, its findings."""
+    page = snapshot.read(lambda analysis: live.morning(analysis).page())
     doubts = [f"Doubtful: {each.text}" for each in page.unknowns if each.doubt]
     found = [" ".join((each.lead, each.text)).strip() for each in page.findings]
     return "\n".join([page.title, *doubts, *(f"- {each}" for each in found)])

@@ -199,7 +199,7 @@ def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> M
     at_s = max(at_s, log.begin_s)
     with suppress(InputError):  # a store that cannot be written keeps no forecasts
         forecast.keep(log)
-    lemons = set(analysis.lemons.lemons)
+    lemons = analysis.lemons
     known = set()
     if log.nodes_known and log.count("attempts"):
         past = history(log)
@@ -212,8 +212,8 @@ def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> M
         forecast.counted_in(log, at_s, until_s),
         forecast.predict(log, at_s, until_s - at_s) if until_s > at_s else None,
         analysis.goodput.unit,
-        sorted(lemons - known),
-        sorted(known - lemons),
+        sorted(set(lemons.lemons) - known),
+        sorted(known - set(lemons.detector.lemons_)),  # one that was drained is one still
         [loop["job_id"] for loop in loops if loop["first_s"] > at_s],
         silent(log),
         forecast.forecasts(log),

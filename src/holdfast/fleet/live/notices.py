@@ -18,8 +18,11 @@ from threading import Event, Thread
 from holdfast.errors import MissingExtraError
 from holdfast.files import Journal
 from holdfast.fleet.live.actions import Actions, expected, named
+from holdfast.fleet.live.morning import Morning
 from holdfast.fleet.live.settings import Notices, secret
+from holdfast.fleet.live.sources import SourceState
 from holdfast.fleet.log import DAY_S
+from holdfast.fleet.moments import minute
 
 FILE = "notices.jsonl"
 SENT, FAILED = "sent", "failed"
@@ -33,8 +36,10 @@ class Notice:
     text: str
 
 
-def notices_of(found: Actions, now_s: float) -> list[Notice]:
-    """What is proposed, and what was decided within the last day."""
+def notices_of(
+    found: Actions, changed: Morning, sources: Iterable[SourceState], now_s: float
+) -> list[Notice]:
+    """What is proposed, what was decided within the last day, and what broke."""
     due = [
         Notice(f"proposed {each.id}", f"{named(each)} should be pulled: {expected(each)}")
         for each in found.proposals
@@ -44,6 +49,14 @@ def notices_of(found: Actions, now_s: float) -> list[Notice]:
             if step.event != "proposed" and now_s - step.time_s < DAY_S:
                 text = f"{named(life)} is {step.event}, by {step.who}. {step.why}".rstrip()
                 due.append(Notice(f"{step.event} {step.id} {step.time_s}", text))
+    due += [Notice(f"loop {job}", f"Job {job} fails again and again.") for job in changed.new_loops]
+    for row in changed.silent:
+        text = f"Silent since {minute(row['last_s'])}: {row['source']}."
+        due.append(Notice(f"silent {row['source']} {row['last_s']}", text))
+    for each in sources:
+        if each.trouble:
+            key = f"source {each.name} {each.state} {each.since_s}"
+            due.append(Notice(key, each.sentence(now_s)))
     return due
 
 
