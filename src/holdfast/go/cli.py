@@ -37,12 +37,13 @@ def gtp(
         komi: Points for white before the controller sets them.
         seed: Random seed.
     """
+    from holdfast.go.controller import Lines
     from holdfast.go.gtp import Engine, protocol_stream, serve
     from holdfast.go.rules import Game, read_size
 
     engine = Engine(Game(*read_size(size), rules, komi), visits, time, seed, net)
     with protocol_stream() as target:
-        serve(engine, sys.stdin, target)
+        serve(engine, Lines(sys.stdin.fileno()), target)
 
 
 @app.command
