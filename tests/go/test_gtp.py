@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import io
+import itertools
+import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.go import Game, gtp, match
-from holdfast.go._kernels import BLACK, WHITE
+from holdfast.go import Game, PlayoutSearch, gtp, match
+from holdfast.go._kernels import BLACK, INFO, TURN, WHITE
+from holdfast.go.analysis import Analysis, Judge
 from holdfast.go.clock import Clock
-from holdfast.go.controller import GAMES, EngineFailure, GtpProcess
+from holdfast.go.controller import GAMES, EngineFailure, GtpProcess, Lines
 from holdfast.go.matches import make_player
 
 ENGINE = f"{sys.executable} -c 'from holdfast.cli import main; main()' go gtp --visits 20"
@@ -32,7 +37,10 @@ def engine(size: int = 9, **settings: Any) -> gtp.Engine:
 
 def answers(lines: str, **settings: Any) -> list[str]:
     target = io.StringIO()
-    gtp.serve(engine(**settings), io.StringIO(lines), target)
+    with tempfile.TemporaryFile() as source:
+        source.write(lines.encode())
+        source.seek(0)
+        gtp.serve(engine(**settings), Lines(source.fileno()), target)
     return target.getvalue().split("\n\n")[:-1]
 
 
@@ -67,6 +75,11 @@ def answers(lines: str, **settings: Any) -> list[str]:
         ("time_settings 1 2", "? syntax error"),
         ("time_settings -1 0 0", "? syntax error"),
         ("final_status_list lost", "? syntax error"),
+        ("lz-analyze b 10 avoid b D4 1", "? unsupported: avoid"),
+        ("lz-analyze 0", "? syntax error"),
+        ("lz-analyze interval", "? syntax error"),
+        ("kata-analyze w 10 maxmoves 0", "? syntax error"),
+        ("known_command kata-analyze", "= true"),
     ],
 )
 def test_a_command(line: str, answer: str) -> None:
@@ -180,6 +193,123 @@ def test_only_the_protocol_is_on_standard_output() -> None:
     done = subprocess.run(shlex.split(ENGINE), input=lines, capture_output=True, check=True)
     blocks = done.stdout.decode().split("\n\n")
     assert [block[:2] for block in blocks] == ["=1", "? ", "=2", "=3", "=4", ""]
+
+
+def test_an_analysis_runs_until_the_next_line() -> None:
+    child = subprocess.Popen(
+        shlex.split(ENGINE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    for stop in (b"1 name\n", b"\n", b""):
+        child.stdin.write(b"9 lz-analyze w 1\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"=9\n"
+        # It goes on by itself: nothing was sent when the later lines came.
+        lines = [child.stdout.readline() for _ in range(3)]
+        assert all(line.startswith(b"info move ") for line in lines)
+        visits = [int(line.split()[4]) for line in lines]
+        assert visits[0] < visits[2]
+        if stop:
+            child.stdin.write(stop)
+            child.stdin.flush()
+        else:
+            child.stdin.close()
+        while (line := child.stdout.readline()) != b"\n":
+            assert line.startswith(b"info move ")
+        if stop == b"1 name\n":
+            assert [child.stdout.readline() for _ in range(2)] == [b"=1 holdfast\n", b"\n"]
+    assert child.stdout.read() == b""
+    assert child.wait() == 0
+    child.stdout.close()
+    assert child.stderr is not None
+    child.stderr.close()
+
+
+def infos(analysis: Analysis) -> list[dict[str, str]]:
+    """The first line of an analysis: settings of its moves by name, its owners in the last."""
+    (line,) = itertools.islice(analysis.run(lambda _: False), 1)
+    rows = []
+    for part in line.split("info ")[1:]:
+        part, _, owners = part.partition("ownership ")
+        head, _, moves = part.partition(" pv ")
+        words = head.split()
+        rows.append(dict(zip(words[::2], words[1::2], strict=True)))
+        rows[-1] |= {"pv": moves.strip(), "owners": owners}
+    return rows
+
+
+@pytest.mark.parametrize("net", [None, "examples/go/net-7x7.safetensors"])
+@pytest.mark.parametrize("black", [True, False])
+def test_an_analysis_has_the_side_to_move_in_view(net: str | None, black: bool) -> None:
+    # One color has a wall with two eyes and all of the board; it is asked for both sides.
+    found = engine(7, net=net)
+    own = "b" if black else "w"
+    found.answer("rectangular_boardsize 6 5")
+    found.answer("komi 0.5")
+    for col in "BCE":
+        for row in range(1, 6):
+            found.answer(f"play {own} {col}{row}")
+    for side, sign in ((own, 1), ("w" if black else "b", -1)):
+        assert found.answer(f"kata-analyze {side} 10 maxmoves 4 ownership true") == "=\n"
+        assert found.analysis is not None
+        rows = infos(found.analysis)
+        assert [row["order"] for row in rows] == [str(n) for n in range(len(rows))]
+        assert 1 <= len(rows) <= 4
+        assert all(row["pv"].split()[0] == row["move"] for row in rows)
+        assert [int(row["visits"]) for row in rows] == sorted(
+            (int(row["visits"]) for row in rows), reverse=True
+        )
+        assert sign * (float(rows[0]["winrate"]) - 0.5) > 0.2
+        owners = [float(one) for one in rows[-1]["owners"].split()]
+        assert len(owners) == 30
+        assert sign * sum(owners) > 10
+        assert sign * float(rows[0]["scoreLead"]) > 10
+        assert ("prior" in rows[0]) == (net is not None)
+    found.answer("lz-analyze 10")
+    assert found.analysis is not None
+    assert int(infos(found.analysis)[0]["winrate"]) in range(10_001)
+    assert "scoreLead" not in infos(found.analysis)[0]
+
+
+def test_an_analysis_that_is_long_enough_only_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.go.analysis.MOST_VISITS", 100)
+    asked: list[float | None] = []
+
+    def stopped(timeout_s: float | None) -> bool:
+        asked.append(timeout_s)
+        return timeout_s is None
+
+    analysis = Analysis(PlayoutSearch(), Game(5), None, interval_s=60.0)
+    assert len(list(analysis.run(stopped))) == 1
+    assert asked[-1] is None
+
+
+def test_owners_by_playouts_are_the_area_of_a_board_that_is_full() -> None:
+    game = Game(3, komi=2.5)
+    for vertex in ("A1", "A2", "B2", "B3", "B1", "C2"):
+        game.play(vertex, 1)
+    # White to move sees black's nine points.
+    judge = Judge()
+    game.board[INFO, TURN] = WHITE
+    assert judge.owners(game) == pytest.approx(-np.ones((3, 3)), abs=0.2)
+    assert judge.lead(game, -np.ones((3, 3))) == -9 + 2.5
+
+
+def test_lines_come_whole_whatever_their_parts() -> None:
+    read, write = os.pipe()
+    lines = Lines(read)
+    assert not lines.ready()
+    with pytest.raises(TimeoutError):
+        lines.next(0.0)
+    os.write(write, b"on")
+    assert not lines.ready()
+    os.write(write, b"e\ntwo\n\n\xffthree")
+    assert [lines.next() for _ in range(3)] == ["one", "two", ""]
+    assert not lines.ready()
+    os.close(write)
+    assert [lines.next() for _ in range(3)] == ["\ufffdthree", None, None]
+    os.close(read)
 
 
 def test_players_that_are_none() -> None:

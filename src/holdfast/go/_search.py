@@ -241,6 +241,20 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
 
 
 @kernel(nogil=True, error_model="numpy")
+def own(
+    position: Position, state: NDArray[np.uint64], games: int, lead: NDArray[np.float64]
+) -> None:
+    """Add to lead [cells] the share of playouts that leave a point to black less that to white."""
+    owner = position.owner
+    for _ in range(games):
+        copy(position.board, position.root)
+        playout(position.board, position.patterns, state, position.first, True)
+        area(position.board, owner)
+        for cell in range(lead.size):
+            lead[cell] += ((owner[cell] == BLACK) - np.int64(owner[cell] == WHITE)) / games
+
+
+@kernel(nogil=True, error_model="numpy")
 def reroot(tree: Tree, node: int, target: Tree) -> None:
     """Copy the tree below a node into an empty tree, as far as it has room."""
     # The nodes of the target are a queue; until a node's turn comes, FIRST is where its children were.

@@ -37,12 +37,41 @@ def gtp(
         komi: Points for white before the controller sets them.
         seed: Random seed.
     """
+    from holdfast.go.controller import Lines
     from holdfast.go.gtp import Engine, protocol_stream, serve
     from holdfast.go.rules import Game, read_size
 
     engine = Engine(Game(*read_size(size), rules, komi), visits, time, seed, net)
     with protocol_stream() as target:
-        serve(engine, sys.stdin, target)
+        serve(engine, Lines(sys.stdin.fileno()), target)
+
+
+@app.command
+def serve(
+    *,
+    net: Annotated[Path | None, option(metavar="FILE")] = None,
+    visits: Annotated[int, option(at_least=1, at_most=1_000_000, metavar="N")] = 1000,
+    port: Count = 8361,
+    seed: Count = 1,
+) -> None:
+    """Show a board in the browsers of this machine, with win rates and owners, until Ctrl-C.
+
+    Args:
+        net: Network of `holdfast go train` (default: search by playouts).
+        visits: Simulations per position.
+        port: Port; 0 picks a free one.
+        seed: Random seed.
+    """
+    from holdfast.go.serving import serve as run
+    from holdfast.progress import remark
+
+    run(
+        net,
+        visits=visits,
+        port=port,
+        seed=seed,
+        on_start=lambda url: remark(f"board: {url} (Ctrl-C ends it)"),
+    )
 
 
 @app.command

@@ -12,13 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from holdfast import __version__
 from holdfast.errors import InputError
 from holdfast.go._kernels import BLACK
+from holdfast.go.analysis import Analysis, Judge
 from holdfast.go.clock import Clock
+from holdfast.go.controller import Lines
 from holdfast.go.puct import make_search
 from holdfast.go.records import read_sgf
 from holdfast.go.referee import settle
@@ -30,6 +33,8 @@ DEFAULT_VISITS = 5000
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LEAST_MOVES_LEFT = 12
 LONGEST_LINE = 100_000
+_ANALYSIS = {"interval": "100", "minmoves": "0", "maxmoves": "1000", "ownership": "false"}
+"""Settings of an analysis; every move that was searched is shown, so that `minmoves` changes nothing."""
 
 
 class Refusal(Exception):
@@ -51,15 +56,23 @@ class Engine:
     clock: Clock = field(default_factory=Clock)
     running: bool = True
     """Until `quit`."""
+    analysis: Analysis | None = None
+    """What the last command started, and the next line ends."""
 
     def __post_init__(self) -> None:
-        self.search = make_search(self.net, self.seed)
+        self.search, self.judge = make_search(self.net, self.seed), Judge(self.net, self.seed)
         self._commands: dict[str, Callable[[list[str]], str]] = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
+        for name, judge in (("lz-analyze", None), ("kata-analyze", self.judge)):
+            self._commands[name] = partial(self._analyze, judge)
 
     def answer(self, line: str) -> str | None:
-        """The response to a line, with the empty line behind it; None: the line has no command."""
+        """The response to a line; None: the line has no command.
+
+        The empty line that ends it is behind the lines of an `analysis`, if one began.
+        """
+        self.analysis = None
         line = _CONTROL.sub("", line.replace("\t", " ")).partition("#")[0]
         words = line[:LONGEST_LINE].split()
         if not words:
@@ -72,7 +85,8 @@ class Engine:
             status, text = "?", str(refusal)
         except InputError as error:
             status, text = "?", error.problem
-        return f"{status}{number} {text}".rstrip() + "\n\n"
+        end = "\n" if self.analysis else "\n\n"
+        return f"{status}{number} {text}".rstrip() + end
 
     # --- Administration --------------------------------------------------------------------------
 
@@ -195,10 +209,7 @@ class Engine:
 
     def choose(self, color: int) -> Choice:
         """What the search finds for a side, within visits and time."""
-        game = self.game
-        if color != game.turn:  # a side that moves twice: the other one passed, for the search
-            game = game.copy()
-            game.play("pass")
+        game = self._seen_by(color)
         expected = max(_LEAST_MOVES_LEFT, (game.rows * game.cols - len(game.moves)) // 3)
         limits = [self.seconds, self.clock.allowance(color, expected)]
         seconds = min((limit for limit in limits if limit is not None), default=None)
@@ -206,6 +217,33 @@ class Engine:
         if visits is None and seconds is None:
             visits = DEFAULT_VISITS
         return self.search.choose(game, visits, seconds)
+
+    def _seen_by(self, color: int) -> Game:
+        """The game with a side to move: if it moves twice, the other one passed, for the search."""
+        if color == self.game.turn:
+            return self.game
+        game = self.game.copy()
+        game.play("pass")
+        return game
+
+    def _analyze(self, judge: Judge | None, words: list[str]) -> str:
+        """Search until the next line: [color] [interval in centiseconds] and pairs of setting and value."""
+        color = self.game.turn
+        if words and words[0].lower() in COLORS:
+            color = _color([words.pop(0)])
+        if words and words[0].isdecimal():
+            words.insert(0, "interval")
+        settings = _ANALYSIS | dict(zip(words[::2], words[1::2], strict=False))
+        if unknown := [name for name in settings if name not in _ANALYSIS]:
+            raise Refusal(f"unsupported: {unknown[0]}")
+        interval, _, most = (_whole([settings[name]], 0) for name in list(_ANALYSIS)[:3])
+        if min(interval, most) < 1 or len(words) % 2:
+            raise Refusal("syntax error")
+        owners = settings["ownership"] == "true"
+        self.analysis = Analysis(
+            self.search, self._seen_by(color), judge, interval / 100, most, owners
+        )
+        return ""
 
     def do_undo(self, _: list[str]) -> str:
         """Take the last move back."""
@@ -295,16 +333,21 @@ def _handicap_points(game: Game, count: int) -> list[str]:
     return [f"{cols[int(col)]}{rows[int(row)]}" for col, row in order[:count]]
 
 
-def serve(engine: Engine, source: TextIO, target: TextIO) -> None:
+def serve(engine: Engine, lines: Lines, target: TextIO) -> None:
     """Answer lines until `quit` or their end."""
     engine.search.choose(engine.game, visits=1)  # kernels are compiled before a clock runs
+    engine.judge.owners(engine.game)
     settle(Game(2, 2), visits=1)
-    for line in source:
+    while engine.running and (line := lines.next()) is not None:
         if response := engine.answer(line):
             target.write(response)
             target.flush()
-        if not engine.running:
-            return
+        if engine.analysis is not None:
+            for info in engine.analysis.run(lines.ready):
+                target.write(info + "\n")
+                target.flush()
+            target.write("\n")
+            target.flush()
 
 
 @contextlib.contextmanager

@@ -139,7 +139,7 @@ class PuctSearch:
         # Equal visits: the better value.
         values = tree.values
         order = values[:, VISITS] + values[:, WINS] / (values[:, VISITS] + 1.0) / 2.0
-        return choice_of(tree, order.astype(np.float32))
+        return choice_of(tree, order.astype(np.float32), PRIOR)
 
     def _add_noise(self, below: NDArray[np.int64]) -> None:
         """Mix the priors of the root's moves with noise of concentration 10 / moves."""

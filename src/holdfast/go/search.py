@@ -29,6 +29,10 @@ class Candidate:
     visits: int
     win_rate: float
     """Share of the simulations behind it that its side won."""
+    prior: float | None
+    """What a network's policy gave it, the noise of self-play included; None: there is no network."""
+    line: list[int]
+    """The move, and the moves behind it that were visited most."""
 
 
 @dataclass(frozen=True)
@@ -125,32 +129,42 @@ class TreeOfGame:
         return self.tree
 
 
-def choice_of(tree: Tree, order: NDArray[np.float32]) -> Choice:
-    """What a tree says of its root; `order` is [nodes], the measure by which moves are chosen."""
+def choice_of(tree: Tree, order: NDArray[np.float32], prior: int | None = None) -> Choice:
+    """What a tree says of its root.
+
+    Args:
+        tree: after some simulations.
+        order: [nodes] the measure by which moves are chosen.
+        prior: column of the values that has a network's policy.
+    """
 
     def best(node: int) -> int:
-        below = children(tree, node)
-        return int(below[np.argmax(order[below])]) if len(below) else 0
+        first, count = tree.links[node, FIRST], tree.links[node, CHILDREN]
+        return int(first + order[first : first + count].argmax()) if count else 0
+
+    def line(node: int) -> list[int]:
+        moves = []
+        while node and tree.values[node, VISITS]:
+            moves.append(int(tree.links[node, MOVE]))
+            node = best(node)
+        return moves
 
     candidates = [
         Candidate(
             int(tree.links[node, MOVE]),
             int(tree.values[node, VISITS]),
-            float(tree.values[node, WINS] / max(1.0, tree.values[node, VISITS])),
+            float(tree.values[node, WINS] / tree.values[node, VISITS]),
+            None if prior is None else float(tree.values[node, prior]),
+            line(node),
         )
-        for node in children(tree, 0)
+        for node in children(tree, 0).tolist()
         if tree.values[node, VISITS]
     ]
-    line, node = [], best(0)
-    first = node
-    while node and tree.values[node, VISITS]:
-        line.append(int(tree.links[node, MOVE]))
-        node = best(node)
     candidates.sort(key=lambda row: (-row.visits, row.cell))
+    first = best(0)
     rate = float(tree.values[first, WINS] / max(1.0, tree.values[first, VISITS]))
-    return Choice(
-        int(tree.links[first, MOVE]), rate, sum(c.visits for c in candidates), candidates, line
-    )
+    visits = sum(row.visits for row in candidates)
+    return Choice(int(tree.links[first, MOVE]), rate, visits, candidates, line(first))
 
 
 class PlayoutSearch:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from holdfast import serving
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console.watching import Watcher
@@ -14,8 +13,6 @@ from holdfast.fleet.ingestion import zone_of
 from holdfast.fleet.live.settings import read_settings
 from holdfast.fleet.live.sources import Sources, read_sources
 from holdfast.fleet.store import MANIFEST, Store, existing_store
-
-GRACE_S = 3  # Seconds that answers under way have when the console ends
 
 
 def serve(
@@ -71,7 +68,7 @@ def serve(
         zone_of(timezone)
     try:
         import prometheus_client  # noqa: F401  # told now, not at the first scrape
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "console") from error
     from holdfast.fleet.console.app import create_app
@@ -95,22 +92,10 @@ def serve(
         runs=records,
     )
     app.middleware_stack = app.build_middleware_stack()  # now: a token that is too short is told
-    with _bound(host, port) as listener:
+    with serving.listen(host, port) as listener:
         if watcher is not None and not (folder / MANIFEST).exists():
             watcher.look()  # a page needs a store
-        config = uvicorn.Config(
-            app,
-            lifespan="on",
-            timeout_graceful_shutdown=GRACE_S,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-        )  # type: ignore[arg-type]
-        on_start(_address(host, listener))
-        try:
-            uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:  # uvicorn ends the answers under way, then raises it again
-            return
+        serving.run(app, listener, host, on_start, "console")
 
 
 def _check(host: str, port: int, tokens: object, paths: Sequence[Path], poll_s: float) -> None:
@@ -124,10 +109,6 @@ def _check(host: str, port: int, tokens: object, paths: Sequence[Path], poll_s: 
             expected="a token, or an address of the loopback such as 127.0.0.1",
             remedy="set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`",
         )
-    if not 0 <= port <= 65_535:
-        raise InputError(
-            "invalid port", code="unknown-name", found=str(port), expected="0 to 65535"
-        )
     if not poll_s > 0:
         raise InputError(
             "the time between two looks is not above zero",
@@ -139,35 +120,3 @@ def _check(host: str, port: int, tokens: object, paths: Sequence[Path], poll_s: 
             raise InputError(
                 "folder not found", code="not-found", path=path, remedy="correct --watch"
             )
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket that listens at the address.
-
-    Raises:
-        InputError: if it is in use, not allowed, or not of this machine.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(address[:2], family=family)
-    except socket.gaierror as error:
-        raise InputError(
-            "host not found", code="unknown-name", found=host, remedy="correct --host"
-        ) from error
-    except OSError as error:
-        remedy = "choose another --host or --port"
-        if error.errno == errno.EADDRINUSE:
-            remedy = "another console runs there: open it, or choose another --port"
-        raise InputError(
-            "the address cannot be bound",
-            code="address-in-use",
-            found=f"{host}, port {port}: {error.strerror or error}",
-            remedy=remedy,
-        ) from error
-
-
-def _address(host: str, listener: socket.socket) -> str:
-    port = listener.getsockname()[1]
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
