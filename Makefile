@@ -38,14 +38,18 @@ demo: $(VENV)/.core ## the main job on the bundled logs: a report, and where all
 # runs beside what takes the other, or in the moments in which the tests wait: for a time limit, for the disk.
 test: ## everything that must hold: lint, types, contracts, documents, tests
 	$(MAKE) --no-print-directory -j3 .bytecode .kernels .debian
-	$(MAKE) --no-print-directory -j3 lint .quick-tests .site
+	$(MAKE) --no-print-directory -j3 .quick-tests .beside
 
 test-full: $(VENV)/.full $(FLOWER)/.installed $(CLIENTS)/.installed .java .chromium .jpeg lint ## the same and the slow proofs (Spark, Ray, Flower, large logs)
 	$(PYTEST) -m "full or not full" < /dev/null
 
-.PHONY: .quick-tests .site
+.PHONY: .quick-tests .beside .site
 .quick-tests:
 	$(PYTEST) < /dev/null
+
+# The tests take longest: the rest has what they leave of the processors.
+.beside:
+	nice -n 19 $(MAKE) --no-print-directory lint .site
 
 # Both are made once: else each worker of the tests compiles them.
 .PHONY: .bytecode .kernels

@@ -55,25 +55,81 @@ def test_influence_equals_the_scores_of_pydvl() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_hessian_is_the_numeric_one(classes: int) -> None:
+def test_influence_is_that_of_the_numeric_hessian(classes: int) -> None:
     x, y = points(40, 3, classes)
     weight = np.random.default_rng(1).random(len(x)) + 0.5
     model = Classifier.fit(x, y, 2.0, weight)
-    size = model.weights.size
+    outputs, ones = len(model.weights), np.c_[x, np.ones(len(x))]
+
+    def residuals(w: Any) -> Any:
+        moved = Classifier(w.reshape(outputs, -1), model.classes, 2.0)
+        return (moved.probabilities(x) - np.eye(classes)[y])[:, -outputs:]
 
     def gradient(w: Any) -> Any:
-        moved = Classifier(w.reshape(model.weights.shape), model.classes, 2.0)
-        ones = np.c_[x, np.ones(len(x))]
-        of_points = (moved.residuals(x, y) * weight[:, None]).T @ ones
-        return (of_points + moved.weights / 2.0).ravel()
+        return ((residuals(w) * weight[:, None]).T @ ones).ravel() + w / 2.0
 
-    at, step = model.weights.ravel(), 1e-5 * np.eye(size)
-    numeric = [(gradient(at + each) - gradient(at - each)) / 2e-5 for each in step]
+    at, step = model.weights.ravel(), 1e-5 * np.eye(model.weights.size)
     assert np.abs(gradient(at)).max() < 1e-5
-    assert model.hessian(x, weight) == pytest.approx(np.array(numeric), abs=1e-4)
+    numeric = [(gradient(at + each) - gradient(at - each)) / 2e-5 for each in step]
+    of_points = np.einsum("nk,nd->nkd", residuals(at), ones).reshape(len(x), -1)
+    expected = np.einsum("np,pn->n", of_points, np.linalg.solve(np.array(numeric), of_points.T))
+    assert influence(model, x, y, weight) == pytest.approx(expected, rel=1e-4)
     vectors = influence_vectors(Classifier.fit(x, y, 2.0), x, y)
     scores = influence(Classifier.fit(x, y, 2.0), x, y)
     assert (vectors**2).sum(axis=1) == pytest.approx(scores, rel=1e-4, abs=1e-7)
+
+
+def features(kind: str, scale: float, classes: int) -> tuple[Any, Any]:
+    """As users have them: pixels up to 255, the same length in cm and in inches, one column per month."""
+    x, y = points(300, 5, classes, seed=8)
+    x *= scale
+    match kind:
+        case "two units":
+            x = np.c_[x, x[:, :2] / 2.54]
+        case "of low rank":
+            x = x @ np.random.default_rng(0).normal(size=(5, 12))
+        case "one-hot":
+            x = np.c_[x, scale * np.eye(4)[np.arange(300) % 4]]
+        case "of very different size":
+            x *= np.geomspace(1e-6, 1e6, 5)
+    return x - x.mean(axis=0), y
+
+
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's, of columns that depend on each other
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scale", [1.0, 255.0, 1e7, 1e21])
+@pytest.mark.parametrize(
+    "kind", ["independent", "two units", "of low rank", "one-hot", "of very different size"]
+)
+def test_influence_is_that_along_the_principal_axes_or_refused(
+    kind: str, scale: float, classes: int
+) -> None:
+    """[x; 1] = U T: along the columns of U nothing depends on anything, and T only regularizes."""
+    x, y = features(kind, scale, classes)
+    model = Classifier.fit(x, y)
+    ones = np.c_[x, np.ones(len(x))]
+    size = np.linalg.norm(ones, axis=0)
+    u, s, v = np.linalg.svd(ones / size, full_matrices=False)
+    rank = int((s > 1e-12 * s[0]).sum())
+    u, inverse = u[:, :rank], v[:rank].T / s[:rank] / size[:, None]
+    nothing = np.linalg.qr(v[rank:].T / size[:, None])[0]  # directions that change no log odds
+    inverse -= nothing @ (nothing.T @ inverse)  # so the smallest weights: w = T^+ w'
+    p = model.probabilities(x)
+    h = sum(np.kron(np.diag(q) - np.outer(q, q), np.outer(r, r)) for q, r in zip(p, u, strict=True))
+    h += np.kron(np.eye(classes), inverse.T @ inverse) / model.c
+    gradients = np.einsum("nk,nd->nkd", p - np.eye(classes)[y], u).reshape(len(x), -1)
+    if classes == 2:  # one output: the weights of the second class
+        h, gradients = h[rank:, rank:], gradients[:, rank:]
+    exact = np.einsum("np,pn->n", gradients, np.linalg.solve(h, gradients.T))
+    try:
+        scores = influence(model, x, y)
+    except InputError as refused:
+        assert (refused.code, refused.place) == ("unsupported", "x")  # noqa: PT017
+        assert scale > 255 and kind in ("two units", "of low rank", "one-hot")  # noqa: PT018
+        return
+    assert scores == pytest.approx(exact, rel=2e-3, abs=1e-6 * exact.max())
+    vectors = influence_vectors(model, x, y)
+    assert (vectors**2).sum(axis=1) == pytest.approx(scores, rel=2e-3, abs=1e-6 * exact.max())
 
 
 def test_a_k_dpp_draws_sets_in_proportion_to_their_determinants() -> None:

@@ -18,6 +18,7 @@ def scored(each: Scenario, folder: Path, launcher: bool = True) -> tuple[float, 
     return score(each, folder, train(each, folder, launcher))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", QUICK)
 def test_one_scenario(kind: str, tmp_path: Path) -> None:
     drawn = next(each for each in scenarios(SEED) if each.kind == kind)

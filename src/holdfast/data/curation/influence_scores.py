@@ -12,6 +12,7 @@ Features get a constant column, whose weight is regularized like the others: so 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 LIMIT = 8192
 """Parameters up to which the Hessian is factorized: 512 MiB and a few seconds."""
 _ROWS = 4096  # points at a time, so that products stay in a few hundred MiB
+# Least pivots that products in each precision compute to 1e-3 or better; float32 takes half the time.
+_PIVOTS: tuple[tuple[type, float], ...] = ((np.float32, 1e-3), (np.float64, 1e-11))
 
 LARGEST = 1e60  # Fourth powers of larger numbers leave the range of a float
 
@@ -93,39 +96,22 @@ class Classifier:
         p = self.probabilities(x)[np.arange(len(y)), np.searchsorted(self.classes, y)]
         return np.asarray(-np.log(np.maximum(p, 1e-300)))
 
+    @property
+    def contrasts(self) -> FloatArray:
+        """Orthonormal directions of the log odds in which losses differ: ``[classes, outputs]``.
+
+        With one output per class, adding the same to all of them changes nothing but the regularization:
+        no gradient points there, and the Hessian has next to nothing there to be inverted.
+        """
+        from scipy.linalg import helmert
+
+        return np.array([[0.0], [1.0]]) if len(self.weights) == 1 else helmert(len(self.classes)).T
+
     def residuals(self, x: FloatArray, y: npt.NDArray[np.generic]) -> FloatArray:
-        """P - e_y, ``[n, outputs]``: a point's gradient is its outer product with [x; 1]."""
+        """P - e_y along the contrasts, ``[n, outputs]``: the gradient is the outer product with [x; 1]."""
         p = self.probabilities(x)
         p[np.arange(len(y)), np.searchsorted(self.classes, y)] -= 1
-        return p[:, 1:] if len(self.weights) == 1 else p
-
-    def hessian(self, x: FloatArray, sample_weight: FloatArray | None = None) -> FloatArray:
-        """Of the objective, ``[P, P]`` with P = outputs (d + 1).
-
-        Raises:
-            InputError: if P is above `LIMIT`.
-        """
-        outputs, width = self.weights.shape
-        remedy = "reduce the features first, such as with sklearn.decomposition.PCA"
-        within("parameters", outputs * width, 1, LIMIT, remedy)
-        h = np.zeros((outputs, width, outputs, width))
-        weight = np.ones(len(x)) if sample_weight is None else sample_weight
-        for start in range(0, len(x), _ROWS):
-            rows = slice(start, start + _ROWS)
-            # Products in float32: their error, about 1e-7, is far below that of the approximation, and they
-            # take half the time. Sums over blocks are in float64.
-            ones = with_constant(x[rows], np.float32)
-            p = self.probabilities(x[rows])[:, -outputs:]
-            for a in range(outputs):
-                for b in range(a + 1):
-                    curvature = weight[rows] * p[:, a] * ((a == b) - p[:, b])
-                    block = ones.T @ (ones * curvature.astype(np.float32)[:, None])
-                    h[a, :, b, :] += block
-                    if a != b:
-                        h[b, :, a, :] += block  # symmetric: ones' D ones
-        flat = h.reshape(outputs * width, -1)
-        flat[np.diag_indices_from(flat)] += 1 / self.c
-        return flat
+        return p @ self.contrasts
 
 
 def influence(
@@ -144,18 +130,20 @@ def influence(
 
     Returns:
         ``[n]``, not negative.
+
+    Raises:
+        InputError: more than `LIMIT` parameters, or columns that depend on each other and are so large
+            that rounding hides their regularization.
     """
-    # NumPy's own: SciPy has another copy of BLAS, whose threads would wait beside those of the products.
-    inverse = np.linalg.inv(model.hessian(x, sample_weight))
-    outputs, width = model.weights.shape
-    blocks = inverse.reshape(outputs, width, outputs, width).astype(np.float32)
-    scores = np.zeros(len(x))
+    h, _, scale, dtype = _curvature(model, x, sample_weight)
     residuals = model.residuals(x, y)
-    for start in range(0, len(x), _ROWS):
-        rows = slice(start, start + _ROWS)
-        ones = with_constant(x[rows], np.float32)
+    shape = (residuals.shape[1], len(scale))
+    # NumPy's own: SciPy has another copy of BLAS, whose threads would wait beside those of the products.
+    blocks = np.linalg.inv(h).reshape(shape * 2).astype(dtype)
+    scores = np.zeros(len(x))
+    for rows, ones in _blocks(x, scale, dtype):
         r = residuals[rows]
-        for a in range(outputs):
+        for a in range(shape[0]):
             for b in range(a + 1):
                 # The blocks (a, b) and (b, a) are each other's transposes, and give the same number.
                 form = np.einsum("nd,nd->n", ones @ blocks[a, :, b, :], ones)
@@ -164,20 +152,76 @@ def influence(
 
 
 def influence_vectors(model: Classifier, x: FloatArray, y: npt.NDArray[np.generic]) -> FloatArray:
-    """L^-1 g of each point, ``[n, P]`` with H = L L': their inner products are g_i' H^-1 g_j."""
-    from scipy.linalg import cholesky, solve_triangular
+    """L^-1 g of each point, ``[n, P]`` with H = L L': their inner products are g_i' H^-1 g_j.
 
-    lower = cholesky(model.hessian(x), lower=True, overwrite_a=True)
-    gradients = np.einsum("nk,nd->nkd", model.residuals(x, y), with_constant(x))
-    return np.asarray(
-        solve_triangular(lower, gradients.reshape(len(x), -1).T, lower=True, overwrite_b=True).T
+    Raises:
+        InputError: as `influence`.
+    """
+    from scipy.linalg import solve_triangular
+
+    _, lower, scale, _ = _curvature(model, x, None)
+    gradients = np.einsum("nk,nd->kdn", model.residuals(x, y), with_constant(x) / scale)
+    of_points = gradients.reshape(-1, len(x))  # [P, n]
+    return np.asarray(solve_triangular(lower, of_points, lower=True, overwrite_b=True).T)
+
+
+def _curvature(
+    model: Classifier, x: FloatArray, sample_weight: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray, type]:
+    """The Hessian H of the objective, L of H = L L', the scale of [x; 1], the precision that it needs.
+
+    H is ``[P, P]`` with P = outputs (d + 1), by the weights along the contrasts times the scale. A pivot
+    of L, as a share of its column's curvature, is what the columns before it do not explain. Columns that
+    depend on each other leave of it the regularization alone, which must not drown in rounding.
+    """
+    scale = np.append(np.sqrt((x**2).mean(axis=0)), 1)  # [d + 1]
+    scale[scale == 0] = 1
+    basis = model.contrasts
+    outputs, width = basis.shape[1], len(scale)
+    remedy = "reduce the features first, such as with sklearn.decomposition.PCA"
+    within("parameters", outputs * width, 1, LIMIT, remedy)
+    weight = np.ones(len(x)) if sample_weight is None else sample_weight
+    for dtype, least in _PIVOTS:
+        h = np.zeros((outputs, width, outputs, width))
+        for rows, ones in _blocks(x, scale, dtype):
+            p = model.probabilities(x[rows])
+            q = p @ basis
+            for a in range(outputs):
+                for b in range(a + 1):
+                    curvature = weight[rows] * (p @ (basis[:, a] * basis[:, b]) - q[:, a] * q[:, b])
+                    h[a, :, b, :] += ones.T @ (ones * curvature.astype(dtype)[:, None])
+                    h[b, :, a, :] = h[a, :, b, :]  # symmetric: ones' D ones
+        flat = h.reshape(outputs * width, -1)
+        flat[np.diag_indices_from(flat)] += np.tile(scale, outputs) ** -2 / model.c
+        try:
+            lower = np.linalg.cholesky(flat)
+        except np.linalg.LinAlgError:
+            continue
+        if (np.diag(lower) ** 2 >= least * np.diag(flat)).all():
+            return flat, lower, scale, dtype
+    raise InputError(
+        "columns that depend on each other, too large for their regularization",
+        code="unsupported",
+        place="x",
+        found=f"numbers up to {np.abs(x).max():.2g}",
+        remedy="divide each column by its standard deviation",
     )
 
 
-def with_constant(x: FloatArray, dtype: type | None = None) -> npt.NDArray[Any]:
-    """[x, 1], as a copy of this type."""
-    ones = np.ones((len(x), 1), x.dtype)
-    return np.concatenate([x, ones], axis=1, dtype=dtype, casting="same_kind")
+def _blocks(
+    x: FloatArray, scale: FloatArray, dtype: type
+) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """Rows of [x; 1] / scale, some at a time."""
+    for start in range(0, len(x), _ROWS):
+        rows = slice(start, start + _ROWS)
+        ones = np.ones((len(x[rows]), len(scale)), dtype)
+        np.divide(x[rows], scale[:-1], out=ones[:, :-1], casting="same_kind")
+        yield rows, ones
+
+
+def with_constant(x: FloatArray) -> FloatArray:
+    """[x; 1]."""
+    return np.concatenate([x, np.ones((len(x), 1))], axis=1)
 
 
 def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:

@@ -169,7 +169,8 @@ class Chooser:
         """Column i of the logits follows the text and the first `first` + i drafts."""
         if self._penalty is None:
             return logits
-        logits = logits.clone()
+        # As in transformers: a penalty in half precision would make ties, and leave its range.
+        logits = logits + torch.zeros(1, device=logits.device)
         for b, row in enumerate(drafts.tolist()):
             for column in range(logits.shape[1]):
                 prefix: Any = drafts.new_tensor([[*texts[b], *row[: first + column]]])

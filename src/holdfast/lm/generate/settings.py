@@ -66,10 +66,11 @@ class Sampling:
 
 
 _VALID: dict[str, tuple[Callable[[float], bool], str]] = {
-    "temperature": (lambda value: value >= 0, "0 or more"),
+    # 0 is greedy; logits that are divided by less than this leave the range of float32.
+    "temperature": (lambda value: (value or 1) >= 1e-6, "0, or 1e-6 or more"),
     "top_k": (lambda value: value >= 0, "0 or more"),
     "top_p": (lambda value: 0 < value <= 1, "above 0, at most 1"),
-    "repetition_penalty": (lambda value: value > 0, "above 0"),
+    "repetition_penalty": (lambda value: 1e-6 <= value <= 1e6, "1e-6 to 1e6"),
 }
 GREEDY, AS_THE_CHECKPOINT = Sampling(0.0, 0, 1.0, 1.0), Sampling()
 
