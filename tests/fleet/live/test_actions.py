@@ -99,7 +99,7 @@ def test_a_life_from_proposal_to_return(store: Path, cluster: Path) -> None:
     node = first.node
 
     done = act(store, "approve", first.id, who="ada", why="see the log", settings=held)
-    assert done.entry.event == "drained"
+    assert done.event == "drained"
     assert (cluster / node).read_text() == "drained\n"
     assert (cluster / "calls").read_text().startswith(f"{node} holdfast {first.id}: 30.0 failures")
     assert node not in [each.node for each in actions(store, held).proposals]

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.answer import Finding, Section, Unknown, Value
+from holdfast.answer import Answer, Finding, Section, Unknown, Value
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.live import journal
@@ -32,7 +32,7 @@ from holdfast.numbers import brief, counted, duration, percent
 
 IN_SERVICE = ("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED")
 FLAGS = "~#!%$@^-+"  # Of a state, harmless; `*` is not: the node does not answer
-MOST_TOLD = 3
+MOST_TOLD = 3  # Nodes that an error names
 HOLDFAST = "holdfast"  # Who proposes
 
 # What a user may ask for -> the event, and the command of the cluster that it runs
@@ -168,28 +168,17 @@ class Actions(Doubtful):
 
 
 @dataclass(frozen=True)
-class Done(Doubtful):
-    """What was done to one node."""
-
-    entry: Entry
-    undo: str = ""  # The options that undo it
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``holdfast fleet act --approve`` and its like: the line of the journal."""
-        return {**vars(self.entry), "time": iso(self.entry.time_s)}
+class Done(Entry, Answer):
+    """What was done to one node: the line of the journal."""
 
     def values(self) -> Sequence[Value]:
         """None: a deed is no figure."""
         return []
 
-    def sections(self) -> Sequence[Section]:
+    def findings(self) -> Sequence[Finding]:
         """What was done, and how to undo it."""
-        entry = self.entry
-        text = f"{named(entry)} is {entry.event}, by {entry.who}."
-        text += f" {self.undo} undoes it." if self.undo else ""
-        ran = [{"what": "command", "value": entry.command}] if entry.command else []
-        shown = [table(ran, "what value", "", "", what="", value="")] if ran else []
-        return [Section("done", "What was done?", text, tables=shown)]
+        undo = f" --undo {self.id} undoes it." if self.event == "drained" else ""
+        return [Finding(f"{named(self)} is {self.event}, by {self.who}.{undo}")]
 
 
 def choices(found: Actions) -> list[tuple[Proposal | Life, list[str]]]:
@@ -302,7 +291,7 @@ def act(
         if not command:
             entry = _entry(node, event, who, why, time_s=clock())
             writer.add(entry)
-            return Done(entry, log=log)
+            return Done(**vars(entry))
         line = _line(settings, node, command, f"{reason} ({who})")
         if settings.cluster(node.cluster).kind == "kubernetes":
             raise InputError(
@@ -324,7 +313,7 @@ def act(
             raise
         entry = _entry(node, event, who, why, shlex.join(line), clock())
         writer.add(entry)
-    return Done(entry, f"--undo {life_id}" if deed == "approve" else "", log=log)
+    return Done(**vars(entry))
 
 
 def _state(writer: Writer, life_id: str) -> str:
@@ -452,21 +441,22 @@ def _hold_limits(node: Proposal | Life, writer: Writer, settings: Settings, now_
         for partition in sorted(cluster.partitions[node.node])
         if not any(partition in of and each not in out for each, of in cluster.partitions.items())
     ]
-    problems = []
-    if now_s - latest < limits.cooldown:
-        left = duration(limits.cooldown - (now_s - latest))
-        problems.append((f"the last approval was too recent: wait {left}", "cooldown"))
-    if len(out) > limits.nodes:
-        problems.append((f"{len(out)} of at most {limits.nodes} nodes would be out", "nodes"))
-    if len(out) > limits.share * every:
-        share = f"{percent(len(out) / every)} of at most {percent(limits.share)}"
-        problems.append((f"{share} of the nodes would be out", "share"))
-    if alone:
-        problems.append((f"it is the last node in service of {', '.join(alone)}", "partition"))
-    for problem, place in problems[:1]:
+    wait = duration(max(limits.cooldown - (now_s - latest), 0.0))
+    share = f"{percent(len(out) / every)} of at most {percent(limits.share)}"
+    problems = [
+        (place, problem)
+        for place, is_passed, problem in (
+            ("cooldown", now_s - latest < limits.cooldown, f"too soon after the last: wait {wait}"),
+            ("nodes", len(out) > limits.nodes, f"{len(out)} of at most {limits.nodes} nodes out"),
+            ("share", len(out) > limits.share * every, f"{share} of the nodes out"),
+            ("partition", bool(alone), f"the last node in service of {', '.join(alone)}"),
+        )
+        if is_passed
+    ]
+    for place, problem in problems[:1]:
         others = ", ".join(sorted(out - {node.node})[:MOST_TOLD])
         raise InputError(
-            problem,
+            f"the approval is refused: {problem}",
             code="limit",
             place=f"limits.{place}",
             found=f"out already: {others or 'none'}",
