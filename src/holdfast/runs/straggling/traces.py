@@ -108,7 +108,7 @@ def matrix_of_traces(paths: Sequence[Path]) -> StepMatrix:
         waited = np.concatenate([_exposed_us(t) * US for t in traces]).astype(np.float32)
         rows = replace(rows, waited_s=waited)
     waits = any(trace.collectives for trace in traces)
-    found, _, _ = fill(rows, "own" if waits else "unknown", source)
+    found, _ = fill(rows, "own" if waits else "unknown", source)
     kept = [trace for trace in traces if trace.rank in set(found.ranks.tolist())]
     return replace(
         found,
