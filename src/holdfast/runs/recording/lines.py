@@ -64,6 +64,11 @@ class Event(Struct, gc=False):
     waits: dict[str, _Amount] | None = None
 
     @property
+    def own_s(self) -> float:
+        """Of a span, the time outside nested ones."""
+        return max(0.0, (self.seconds or 0.0) - (self.inner_s or 0.0))
+
+    @property
     def collective_s(self) -> float | None:
         """Of ``sync_s``, the part in collectives; None: not told apart."""
         if self.waits is None:

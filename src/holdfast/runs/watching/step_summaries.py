@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.runs.recording.lines import Event
 
 MOST_AHEAD = 2
 """Once a rank is so many steps ahead, a step waits for no more ranks."""
@@ -16,19 +20,21 @@ class RankStep:
     """One step of one rank."""
 
     rank: int
-    step: int
-    own_s: float
-    """Its length without the spans inside."""
+    event: Event
     period_s: float | None
     """Time since the previous step's end without checkpoints, evaluations, pauses; None: first step."""
     data_wait_s: float
     """Time of the period spent waiting for data."""
-    work_s: float
-    """`own_s` without waiting for the other ranks, if that is recorded."""
-    tokens: float | None = None
-    samples: float | None = None
-    loss: float | None = None
-    grad_norm: float | None = None
+
+    @property
+    def step(self) -> int:
+        """Its number."""
+        return self.event.step or 0
+
+    @property
+    def work_s(self) -> float:
+        """Its own time without waiting for the other ranks, if that is recorded."""
+        return max(0.0, self.event.own_s - (self.event.sync_s or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +96,13 @@ def _summed_up(said: list[RankStep]) -> StepSummary:
     return StepSummary(
         said[0].step,
         len(said),
-        median(one.own_s for one in said),
+        median(one.event.own_s for one in said),
         median(periods) if periods else None,
         median(one.data_wait_s for one in said),
-        _mean([one.tokens for one in said]),
-        _mean([one.samples for one in said]),
-        _middle([one.loss for one in said]),
-        _middle([one.grad_norm for one in said]),
+        _mean([one.event.tokens for one in said]),
+        _mean([one.event.samples for one in said]),
+        _middle([one.event.loss for one in said]),
+        _middle([one.event.grad_norm for one in said]),
         _not_finite(said),
         {one.rank: one.work_s for one in said},
     )
@@ -104,7 +110,7 @@ def _summed_up(said: list[RankStep]) -> StepSummary:
 
 def _not_finite(said: list[RankStep]) -> tuple[int, ...]:
     return tuple(
-        sorted(one.rank for one in said if one.loss is not None and not isfinite(one.loss))
+        sorted(one.rank for one in said if one.event.loss is not None and not isfinite(one.event.loss))
     )
 
 
