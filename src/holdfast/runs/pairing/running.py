@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +154,7 @@ def run_pairs(
             had = len(found)
             if missing:
                 with track(f"round {missing[0][0].round}", len(missing), "tests") as tracker:
-                    _in_a_loop(_Round(setting, found, keep, tracker), missing)
+                    _Round(setting, found, keep, tracker).run(missing)
             ran += len(found) - had
             done += 1
             if done < limit:
@@ -225,41 +224,38 @@ class _Round:
         self._keep = keep
         self._tracker = tracker
         self._passed = any(result.outcome == "passed" for result in found)
+        self._stopped = threading.Event()
 
-    async def run(self, executions: Sequence[tuple[PairTest, int]]) -> None:
+    def run(self, executions: Sequence[tuple[PairTest, int]]) -> None:
+        """Run them all, each once its nodes are free."""
         waiting = list(executions)
-        running: dict[asyncio.Task[Execution], tuple[PairTest, int]] = {}
+        running: dict[Future[Execution], tuple[PairTest, int]] = {}
         in_use: set[str] = set()
-        try:
-            while waiting or running:
-                later: list[tuple[PairTest, int]] = []
-                for place, (test, attempt) in enumerate(waiting):
-                    if len(running) >= self._setting.jobs:
-                        later += waiting[place:]
-                        break
-                    if not in_use.isdisjoint(test.nodes):
-                        later.append((test, attempt))
-                        continue
-                    in_use.update(test.nodes)
-                    running[asyncio.create_task(self._execute(test, attempt))] = (test, attempt)
-                waiting = later
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    test, attempt = running.pop(task)
-                    in_use.difference_update(test.nodes)
-                    self._record(test, attempt, task.result())
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+        with _terminated_as_interrupted(), ThreadPoolExecutor(self._setting.jobs) as pool:
+            try:
+                while waiting or running:
+                    later: list[tuple[PairTest, int]] = []
+                    for test, attempt in waiting:
+                        if len(running) >= self._setting.jobs or in_use & {*test.nodes}:
+                            later.append((test, attempt))
+                            continue
+                        in_use.update(test.nodes)
+                        running[pool.submit(self._execute, test, attempt)] = (test, attempt)
+                    waiting = later
+                    for done in wait(running, return_when=FIRST_COMPLETED).done:
+                        test, attempt = running.pop(done)
+                        in_use.difference_update(test.nodes)
+                        self._record(test, attempt, done.result())
+            finally:
+                self._stopped.set()
 
-    async def _execute(self, test: PairTest, attempt: int) -> Execution:
+    def _execute(self, test: PairTest, attempt: int) -> Execution:
         setting = self._setting
         output = None
         if setting.output_dir is not None:
             output = setting.output_dir / f"{_file_name(test.test)}.{attempt}.txt"
         command = setting.template.command(test)
-        return await execute(command, setting.timeout_s, output, setting.grace_s)
+        return execute(command, setting.timeout_s, output, setting.grace_s, self._stopped)
 
     def _record(self, test: PairTest, attempt: int, done: Execution) -> None:
         setting = self._setting
@@ -295,22 +291,6 @@ class _Round:
 
 def _file_name(test: str) -> str:
     return "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in test)
-
-
-def _in_a_loop(round_: _Round, executions: Sequence[tuple[PairTest, int]]) -> None:
-    """Run a round in a new event loop; in a thread if one is already running (a notebook)."""
-
-    def work() -> None:
-        asyncio.run(round_.run(executions))
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        with _terminated_as_interrupted():
-            work()
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(work).result()
 
 
 @contextmanager
