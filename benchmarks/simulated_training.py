@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from msgspec.structs import asdict
 
 from holdfast.runs.recording import lines

@@ -21,39 +21,36 @@ _CRI = re.compile(_TIME + rb" (?:stdout|stderr) (?P<part>[FP]) ")
 _LEVEL = rb"(?:INFO|WARNING|ERROR|CRITICAL|FATAL)"
 _OF_TRACEBACK = rb"(?=Traceback \(most recent| {2,12}\S|[\w.]{1,80}(?:Error|Exception)\b)"
 """What `logging` put before it is taken off; other lines keep their logger and level."""
-_PREFIXES = tuple(
-    map(
-        re.compile,
-        (
-            _TIME + rb"(?<=Z) (?=\S|  )",
-            rb"(?P<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|"
-            + _ISO
-            + rb") [\w.-]{1,64} [\w.@/-]{1,64}\[\d{1,9}\]: ?",
-            _TIME + rb" [\w.-]{1,64} kernel: ",
-            rb"\["
-            + _TIME
-            + rb"\](?:\[(?:rank[ =:]?(?P<rank>\d{1,6})|[^\]\[\n]{1,60})\]){1,5}(?: - | ?)",
-            rb"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:err|out|diag)>: ?",
-            # loguru
-            _TIME + rb" \| [A-Z]{4,8} {0,4} \| [\w.<>-]{1,80}:[\w<>]{1,80}:\d{1,6} - ",
-            rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ",
-            rb"\[pod/[^\]\n]{1,120}\] ",
-            rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ",
-            rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ",
-            rb"\[?"
-            + _TIME
-            + rb"\]? (?:[-|] )?(?:\[?[\w.:/-]{1,60}\]?(?: [-|])? ){0,2}\[?"
-            + _LEVEL
-            + rb"\]?(?: ?[-|:])?(?: \[?[\w.:/-]{1,60}(?:[\]:]| [-|]))? "
-            + _OF_TRACEBACK,
-            _LEVEL + rb":[\w.-]{1,60}:" + _OF_TRACEBACK,
-        ),
+_PREFIXES: tuple[re.Pattern[bytes], ...] = tuple(
+    re.compile(each)
+    for each in (
+        _TIME + rb"(?<=Z) (?=\S|  )",
+        rb"(?P<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|"
+        + _ISO
+        + rb") [\w.-]{1,64} [\w.@/-]{1,64}\[\d{1,9}\]: ?",
+        _TIME + rb" [\w.-]{1,64} kernel: ",
+        rb"\["
+        + _TIME
+        + rb"\](?:\[(?:rank[ =:]?(?P<rank>\d{1,6})|[^\]\[\n]{1,60})\]){1,5}(?: - | ?)",
+        rb"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:err|out|diag)>: ?",
+        # loguru
+        _TIME + rb" \| [A-Z]{4,8} {0,4} \| [\w.<>-]{1,80}:[\w<>]{1,80}:\d{1,6} - ",
+        rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ",
+        rb"\[pod/[^\]\n]{1,120}\] ",
+        rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ",
+        rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ",
+        rb"\[?"
+        + _TIME
+        + rb"\]? (?:[-|] )?(?:\[?[\w.:/-]{1,60}\]?(?: [-|])? ){0,2}\[?"
+        + _LEVEL
+        + rb"\]?(?: ?[-|:])?(?: \[?[\w.:/-]{1,60}(?:[\]:]| [-|]))? "
+        + _OF_TRACEBACK,
+        _LEVEL + rb":[\w.-]{1,60}:" + _OF_TRACEBACK,
     )
 )
 """Formats whose prefix ends before the text: the first that fits is taken off, then the next one."""
 _WRAPPED = re.compile(
-    rb"\{|"
-    + b"|".join(re.sub(rb"\(\?P<\w+>", b"(?:", each.pattern) for each in (_CRI, *_PREFIXES))
+    rb"\{|" + b"|".join(re.sub(rb"\(\?P<\w+>", b"(?:", each.pattern) for each in (_CRI, *_PREFIXES))
 )
 """What some format stands before; no other line is changed."""
 _JSON_TEXTS = ("log", "message", "msg", "event", "@message", "textPayload", "text")
@@ -112,7 +109,9 @@ class Unwrapper:
         texts, known, times = zip(*found, strict=True) if found else ((), (), ())
         return [*texts], known, [*times]
 
-    def _unwrapped(self, line: bytes, time: bytes = b"", left: int = _MOST_LAYERS) -> Iterator[Wrapped]:
+    def _unwrapped(
+        self, line: bytes, time: bytes = b"", left: int = _MOST_LAYERS
+    ) -> Iterator[Wrapped]:
         layers = (self._cri, self._record, self._plain) if left else ()
         inner = next((found for layer in layers if (found := layer(line)) is not None), None)
         if inner is None:

@@ -307,9 +307,7 @@ def _remark_missing(processes: Iterable[Process], remarks: list[str]) -> None:
             )
         missing = sorted(set(range(max(sizes))) - {process.rank for process in members})
         if missing:
-            remarks.append(
-                f"attempt {number}: {ranges(missing)} of {max(sizes)} ranks never wrote"
-            )
+            remarks.append(f"attempt {number}: {ranges(missing)} of {max(sizes)} ranks never wrote")
 
 
 def _one_in_two(processes: Iterable[Process]) -> Iterator[str]:

@@ -100,7 +100,9 @@ def _rows(block: Block, rejects: Rejects, remarks: list[str]) -> list[Event]:
             rows.append(decode(line))
         except ValueError as error:
             if line is lines[-1]:
-                remarks.append(f"its last line is cut after {len(line):,} bytes, as a kill leaves it")
+                remarks.append(
+                    f"its last line is cut after {len(line):,} bytes, as a kill leaves it"
+                )
             else:
                 rejects.add(number, str(error), line)
     return rows
@@ -110,7 +112,9 @@ def _followed(process: Process, rows: list[Event]) -> Process:
     """The process with what its later events say of it."""
     ready = [row for row in rows if row.event == "ready"]
     ends = [row for row in rows if row.event == "end"]
-    first = next((max(0.0, row.t - (row.seconds or 0.0)) for row in rows if row.event == "step"), None)
+    first = next(
+        (max(0.0, row.t - (row.seconds or 0.0)) for row in rows if row.event == "step"), None
+    )
     # A program that catches the signal may go on for a while; it was still told to end.
     end = next((each for each in ends if each.how == "signal"), ends[-1] if ends else None)
     how = None if end is None else end.how

@@ -49,7 +49,8 @@ def costs(matrix: StepMatrix, found: Delays) -> Costs:
     tied = late_by == late_by.max(axis=0)
     by_rank = tied @ (by_step / tied.sum(axis=0))
     second = np.partition(late_by, -2, axis=0)[-2].astype(np.float64)
-    recoverable = np.bincount(slowest, (most - second) * per_second, minlength=late_by.shape[0])
+    recoverable = np.zeros(late_by.shape[0])
+    np.add.at(recoverable, slowest, (most - second) * per_second)
     worked = float((found.step_s + most).sum()) * per_second
     return Costs(by_rank, by_step, recoverable, worked, slowest)
 

@@ -72,7 +72,7 @@ def persistence(found: Delays, *, alpha: float, least_delay_s: float) -> Persist
     outlying = np.array([_is_outlier(blocks, begin) for begin in begins])
     lasting = often & (q <= alpha) & outlying
     chosen = np.where(lasting[0] | ~lasting[-1], 0, len(begins) - 1)  # the window that convicts
-    persistent = lasting.any(axis=0)
+    persistent: Bools = np.logical_or.reduce(lasting)
     since = [
         onset(own) if slow else 0 for own, slow in zip(found.late_by_s, persistent, strict=True)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.runs.recording.lines import Event
@@ -103,14 +103,8 @@ def _summed_up(said: list[RankStep]) -> StepSummary:
         _mean([one.event.samples for one in said]),
         _middle([one.event.loss for one in said]),
         _middle([one.event.grad_norm for one in said]),
-        _not_finite(said),
+        tuple(sorted(one.rank for one in said if _is_odd(one.event.loss))),
         {one.rank: one.work_s for one in said},
-    )
-
-
-def _not_finite(said: list[RankStep]) -> tuple[int, ...]:
-    return tuple(
-        sorted(one.rank for one in said if one.event.loss is not None and not isfinite(one.event.loss))
     )
 
 
@@ -119,8 +113,13 @@ def _mean(values: list[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _middle(values: list[float | None]) -> float | None:
+def _middle(values: list[Any]) -> float | None:
     """The median; a value that is not finite takes precedence."""
     known = [value for value in values if value is not None]
-    odd = [value for value in known if not isfinite(value)]
+    odd = [value for value in known if _is_odd(value)]
     return odd[0] if odd else median(known) if known else None
+
+
+def _is_odd(value: Any) -> bool:
+    """Whether a value is recorded, and no number."""
+    return value is not None and not isfinite(value)
