@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
-from holdfast.runs.recording.reading import read_run
+from holdfast.lines import LONGEST_LINE_BYTES
+from holdfast.runs.recording.lines import process_of
+from holdfast.runs.recording.reading import RANK_FILES, read_run
 
 if TYPE_CHECKING:
     from holdfast.runs.recording.events import Process
@@ -20,7 +21,7 @@ class RunClock:
     between two attempts moves nothing; others by the wall clock.
 
     Args:
-        folder: the run's own; its events are read to compare the clocks of its nodes.
+        folder: the run's own; if it has events of several nodes, all are read to compare their clocks.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -28,10 +29,11 @@ class RunClock:
         """Wall clock of run time 0, seconds since 1970."""
         self._boots: dict[str, float] = {}
         self._files: dict[Path, float] = {}
-        if folder is None:
-            return
-        with suppress(InputError):  # nothing that can be placed; what can be is taken as it comes
-            run = read_run(folder)
+        if folder is not None and _has_several_boots(folder):
+            try:
+                run = read_run(folder)
+            except InputError:  # nothing that can be placed; what can be is taken as it comes
+                return
             self.origin_s = run.origin_s
             for process, start_s in zip(run.processes, run.start_s, strict=True):
                 opened = start_s + process.lived_s
@@ -55,3 +57,14 @@ class RunClock:
                 self._boots[process.boot_id] = opened - process.monotonic_s
             return opened
         return boot + process.monotonic_s
+
+
+def _has_several_boots(folder: Path) -> bool:
+    boots = set()
+    for path in folder.glob(RANK_FILES):
+        try:
+            with path.open("rb") as file:
+                boots.add(process_of(file.readline(LONGEST_LINE_BYTES), path).boot_id)
+        except (OSError, ValueError):  # said by who reads the events
+            continue
+    return len(boots) > 1
