@@ -112,7 +112,7 @@ class Unwrapper:
     def _unwrapped(
         self, line: bytes, time: bytes = b"", left: int = _MOST_LAYERS
     ) -> Iterator[Wrapped]:
-        layers = (self._cri, self._record, self._plain) if left else ()
+        layers = (self._cri, self._record, self._plain) if left and _WRAPPED.match(line) else ()
         inner = next((found for layer in layers if (found := layer(line)) is not None), None)
         if inner is None:
             yield line, time
