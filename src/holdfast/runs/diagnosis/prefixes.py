@@ -98,13 +98,12 @@ class Unwrapper:
         """
         boxed = boxed or self._in_box
         # Most lines of most logs are as the program wrote them: one look at each must be enough.
-        wrapped = [boxed or _WRAPPED.match(line) is not None for line in lines]
-        if not any(wrapped):
+        if not boxed and not any(map(_WRAPPED.match, lines)):
             return lines, numbers, None
         found = [
             (self._classic(text) if boxed else text, number, time)
-            for line, number, is_wrapped in zip(lines, numbers, wrapped, strict=False)
-            for text, time in (self._unwrapped(line) if is_wrapped else [(line, b"")])
+            for line, number in zip(lines, numbers, strict=False)
+            for text, time in self._unwrapped(line)
         ]
         texts, known, times = zip(*found, strict=True) if found else ((), (), ())
         return [*texts], known, [*times]
