@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
+from holdfast.runs.recording import lines
 from holdfast.runs.recording.events import FORMAT_VERSION, Process
 from holdfast.runs.watching.replaying import Known
 
@@ -95,7 +97,7 @@ class Training:
             process(rank, self.ranks, self.attempt, opened_s) for rank in range(self.ranks)
         ]
         for now, who, event in self._events(processes, np.random.default_rng(self.seed)):
-            yield self.begin_s + now, who, {**event, "t": now}, self.begin_s
+            yield self.begin_s + now, who, lines.Event(**event, t=now), self.begin_s
 
     def but(self, **changes: Any) -> Training:
         """The same with something changed."""
@@ -190,6 +192,15 @@ def start_line(who: Process) -> dict[str, Any]:
     return {"event": "start", "t": 0.0, "version": FORMAT_VERSION, **told}
 
 
+def line(who: Process, event: lines.Event) -> dict[str, Any]:
+    """An event as its process writes it."""
+    if event.event == "start":
+        return start_line(who)
+    told = {name: value for name, value in asdict(event).items() if value is not None}
+    odd = [name for name in ("loss", "grad_norm") if not math.isfinite(told.get(name, 0.0))]
+    return told | {name: lines.not_finite_as_text(told[name]) for name in odd}
+
+
 def write(trainings: Iterable[Training], folder: Path) -> None:
     """The files that recorders would have written."""
     own = folder / "simulated"
@@ -197,15 +208,14 @@ def write(trainings: Iterable[Training], folder: Path) -> None:
     files: dict[str, list[str]] = {}
     for training in trainings:
         for _, who, event, _ in training.events():
-            line = start_line(who) if event["event"] == "start" else event
             rounded = {
                 key: round(value, 2) if isinstance(value, float) else value
-                for key, value in line.items()
+                for key, value in line(who, event).items()
             }
             name = f"rank-{who.rank:05d}-{int(who.opened_s * 1000)}-{who.pid}.jsonl"
             files.setdefault(name, []).append(json.dumps(rounded, separators=(",", ":")))
-    for name, lines in files.items():
-        (own / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, texts in files.items():
+        (own / name).write_text("\n".join(texts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.runs.recording.events import Process
+from holdfast.runs.recording.lines import Event
 from holdfast.runs.watching.alarms import Change
 from holdfast.runs.watching.lookout import Lookout
 from holdfast.runs.watching.replaying import Known, replayed
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
-from simulated_training import START_S, process, start_line
+from simulated_training import START_S, line, process
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Story:
             if one in self.lost:
                 continue
             who = process(one, self.ranks, self.attempt, START_S + self.opened)
-            event = {"event": kind, "t": self.now - self.opened, **fields}
+            event = Event(kind, self.now - self.opened, **fields)
             self.events.append((self.now, who, event, self.opened))
         return self
 
@@ -112,7 +113,7 @@ class Files:
         while self.written < len(story.events) and story.events[self.written][0] <= until:
             _, who, event, _ = story.events[self.written]
             self.written += 1
-            start = {**start_line(who), "run_id": self.run_id}
-            line = start if event["event"] == "start" else event
+            told = line(who, event)
+            told |= {"run_id": self.run_id} if event.event == "start" else {}
             with self.path(who).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(told) + "\n")

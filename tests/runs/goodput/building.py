@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.runs.recording.events import EVENTS, FORMAT_VERSION, Process, RecordedRun
+from holdfast.runs.recording.events import FORMAT_VERSION, Process, RecordedRun
+from holdfast.runs.recording.rankfile import EVENTS
 
 ORIGIN_S = 1_795_000_000.0
 

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 from simulated_pairs import names
 
 from holdfast.errors import InputError
+from holdfast.runs.pairing import execution
 from holdfast.runs.pairing.execution import TAIL_CHARACTERS, Execution, execute
 from holdfast.runs.pairing.outcomes import outcome_of
 from holdfast.runs.pairing.plan import plan_pairs
@@ -78,18 +81,15 @@ LIMIT_S = 1800.0
 @pytest.fixture
 def limit_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     """The time limit `LIMIT_S` is over once a file is there: on a slow machine no sooner, else no later."""
-    really_wait_for = asyncio.wait_for
+    in_time = execution._in_time
 
     def passes(file: Path) -> None:
-        async def wait_for(awaited: Any, timeout: float | None) -> Any:
-            if timeout != LIMIT_S:
-                return await really_wait_for(awaited, timeout)
-            task = asyncio.ensure_future(awaited)
-            while not (file.exists() or task.done()):
-                await asyncio.sleep(0.01)
-            return await really_wait_for(task, 0)
+        def waited(process: Any, timeout_s: float, stopped: threading.Event) -> int | None:
+            while not (file.exists() or process.poll() is not None):
+                time.sleep(0.01)
+            return in_time(process, 0, stopped)
 
-        monkeypatch.setattr(asyncio, "wait_for", wait_for)
+        monkeypatch.setattr(execution, "_in_time", waited)
 
     return passes
 
@@ -156,18 +156,15 @@ def test_output_is_kept_in_part_and_in_full(tmp_path: Path) -> None:
     assert kept == b"x" * 3_000_000 + b"end\n"
 
 
-def test_a_time_limit_from_outside_cancels(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-
-    async def cancelled() -> None:
-        task = asyncio.create_task(execute(f"echo $$ > {pid}; exec sleep 1000", 1000))
+def test_a_command_that_is_stopped_leaves_nothing_running(tmp_path: Path) -> None:
+    pid, stopped = tmp_path / "pid", threading.Event()
+    command = f"echo $$ > {pid}; exec sleep 1000"
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(execute, command, 1000, stopped=stopped)
         while not (pid.exists() and pid.read_text()):
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancelled())
+            time.sleep(0.01)
+        stopped.set()
+        assert done.result().exit_code is None
     assert ends(int(pid.read_text()))
 
 

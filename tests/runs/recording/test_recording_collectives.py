@@ -50,11 +50,14 @@ def test_waits_are_told_by_kind_and_the_outer_one_counts(monkeypatch: pytest.Mon
     begun = waits.mark()
     assert waits.since(begun) == {}  # none seen is not a wait of no length
     assert work(1, inner=work(13)).wait()
+    before = time.monotonic()
     work(13).wait()
+    took = time.monotonic() - before
     assert functional.wait_tensor("sum") == "sum"
     told = waits.since(begun)
     assert told.keys() == {"all_reduce", "recv", "tensor"}
-    assert told["all_reduce"] >= 2 * WAIT_S > told["recv"] >= WAIT_S
+    assert told["all_reduce"] >= 2 * WAIT_S
+    assert WAIT_S <= told["recv"] <= took + 1e-6  # rounded; without the one inside the all_reduce
     inner = waits.mark()
     work(99).wait()
     waits.forget(inner)

@@ -77,7 +77,7 @@ def test_missing_ranks(tmp_path: Path) -> None:
     for rank in (0, 2, 9):
         write(tmp_path / "run", start(rank, 12), alive(1))
     (remark,) = read_run(tmp_path).remarks
-    assert remark == "attempt 1: 1, 3 to 8, 10 to 11 of 12 ranks never wrote"
+    assert remark == "attempt 1: 1, 3-8, 10 and 11 of 12 ranks never wrote"
 
 
 def test_ranks_that_disagree_on_their_number(tmp_path: Path) -> None:

@@ -146,11 +146,11 @@ def test_followed_in_pieces_as_read_at_once(what: list[tuple[Any, ...]], ends: l
             followed += tail.poll()
         run = read_run(name)
     rows = run.events.to_pylist()
-    assert [event["event"] for _, event in followed] == ["start", *(row["event"] for row in rows)]
+    assert [event.event for _, event in followed] == ["start", *(row["event"] for row in rows)]
     assert {process.pid for process, _ in followed} == {run.processes[0].pid}
     for (_, event), row in zip(followed[1:], rows, strict=True):
         for name in ("t", "seconds", "step", "tokens"):
-            assert event.get(name) == row[name]
-        assert same(event.get("loss"), row["loss"])
-        assert not isinstance(event.get("loss"), str)
-        assert not math.isnan(event["t"])
+            assert getattr(event, name) == row[name]
+        assert same(event.loss, row["loss"])
+        assert not isinstance(event.loss, str)
+        assert not math.isnan(event.t)

@@ -12,7 +12,8 @@ from recordings import EPOCH, alive, start, write
 
 from holdfast.errors import InputError
 from holdfast.runs import RunRecorder, read_run
-from holdfast.runs.recording.events import EVENTS, RecordedRun
+from holdfast.runs.recording.events import RecordedRun
+from holdfast.runs.recording.rankfile import EVENTS
 
 
 def steps(run: RecordedRun) -> list[int]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InputError
 from holdfast.runs.straggling.scores import stragglers
 from holdfast.runs.straggling.sources import read_matrix
-from holdfast.runs.straggling.trace_events import TraceFile
+from holdfast.runs.straggling.trace_events import Event, read_events
 from holdfast.runs.straggling.traces import read_trace
 
 HERE = Path(__file__).parent
@@ -154,27 +154,35 @@ values = st.recursive(
 )
 trace_objects = st.lists(st.dictionaries(st.text(max_size=9), values, max_size=4), max_size=6)
 headers = st.dictionaries(
-    st.text(max_size=9).filter(lambda key: key != "traceEvents"), values, max_size=3
+    st.text(max_size=9).filter(lambda key: key not in ("traceEvents", "host_name")),
+    values,
+    max_size=3,
 )
+FIELDS = ("ph", "cat", "name", "ts", "dur")
 
 
-@given(headers, trace_objects, headers, st.sampled_from([None, 1]))
+@given(headers, trace_objects, st.lists(st.sampled_from(FIELDS)), st.sampled_from([None, 1]))
 @settings(max_examples=100, deadline=None)
 def test_events_are_those_of_a_json_parser(
-    tmp_path_factory: Any, before: Any, events: Any, after: Any, indent: int | None
+    tmp_path_factory: Any, around: Any, events: Any, fields: list[str], indent: int | None
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "t.json"
-    whole = {**before, "traceEvents": events, **after}
+    made = [{**each, **dict.fromkeys(fields, number)} for number, each in enumerate(events)]
+    whole = {**around, "traceEvents": made, "host_name": "node7", **around}
     path.write_text(json.dumps(whole, indent=indent, ensure_ascii=False), encoding="utf-8")
-    file = TraceFile(path)
-    assert list(file.events()) == events
-    assert file.header == {key: value for key, value in whole.items() if key != "traceEvents"}
+    found = read_events(path)
+    assert found.host_name == "node7"
+    nothing = {"dur": 0}
+    for each, event in zip(made, found.traceEvents, strict=True):
+        assert [getattr(event, name) for name in FIELDS] == [
+            each.get(name, nothing.get(name)) for name in FIELDS
+        ]
 
 
 def test_a_bare_array_is_a_trace_too(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    path.write_text(' [ {"a": 1} , {"b": 2} ] ')
-    assert list(TraceFile(path).events()) == [{"a": 1}, {"b": 2}]
+    path.write_text(' [ {"ts": 1} , {"name": "b", "args": {"ts": 3}} ] ')
+    assert read_events(path).traceEvents == [Event(ts=1), Event(name="b")]
 
 
 def test_a_trace_may_hold_not_a_number(tmp_path: Path) -> None:
@@ -182,7 +190,7 @@ def test_a_trace_may_hold_not_a_number(tmp_path: Path) -> None:
     path.write_text(
         '{"traceEvents": [{"ts": NaN, "dur": 1, "ph": "X"}, {"ts": 1, "args": Infinity}]}'
     )
-    assert len(list(TraceFile(path).events())) == 2
+    assert [each.ts for each in read_events(path).traceEvents][1:] == [1]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -203,12 +211,13 @@ def test_a_cut_trace_is_refused(tmp_path: Path, packed: bool) -> None:
         ("hello", "no trace"),
         ('{"a": 1}', "no trace"),
         ('{"traceEvents": {}}', "no trace"),
-        ('{"traceEvents": [1 2]}', "no JSON"),
+        ('{"traceEvents": [1, 2]}', "no trace"),
+        ('{"traceEvents": [{"a": 1 2}]}', "no JSON"),
         ('{"traceEvents": [{"a" 1}]}' + " " * 200, "no JSON"),
         ('{"traceEvents": []}', "no events"),
         ('{"traceEvents": [{"ph": "X", "ts": "soon", "dur": 1}]}', "no events"),
         ("\x1f\x8bnonsense", "cannot be read"),
-        ('{"traceEvents": [' + "[" * 5000, "nested too deeply"),
+        ('{"traceEvents": [{"args": ' + "[" * 5000, "nested too deeply"),
     ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str, problem: str) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
-from watched_events import Story
+from watched_events import Files, Story
 
+from holdfast.runs import replay
+from holdfast.runs.recording.lines import Event
+from holdfast.runs.watching.lookout import Lookout
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
 
 
@@ -53,18 +58,16 @@ def test_heartbeats_break_no_silence_of_another_attempt() -> None:
     story.again().steps(21, 30)
     for second in range(300):
         at = story.now + second
-        story.events.append((at, old[1], {"event": "alive", "t": at}, old[3]))
+        story.events.append((at, old[1], Event("alive", at), old[3]))
     assert story.kinds() == ["+silence"]
 
 
 def test_a_process_of_an_attempt_that_is_over_trains_nothing() -> None:
-    from holdfast.runs.watching.lookout import Lookout
-
     story = Story(ranks=2).begin().steps(1, 20)
     _, old, _, opened = story.events[-1]
     story.again().steps(21, 30)
     lookout = Lookout()
-    zombie = {"event": "step", "step": 500, "seconds": 1.0, "t": 70.0}
+    zombie = Event("step", 70.0, step=500, seconds=1.0)
     for at, who, event, since in [*story.events, (story.now, old, zombie, opened)]:
         lookout.take(who, event, at, since)
     assert lookout.run.completed == 30
@@ -392,34 +395,35 @@ def test_the_time_from_step_to_step_leaves_out_spans_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "event",
+    "line",
     [
         {"event": "step", "t": 5.0},
         {"event": "step", "t": 5.0, "step": "x", "seconds": 1},
         {"event": "step", "t": 5.0, "step": 3, "seconds": -1},
-        {"event": "step", "t": 5.0, "step": 3, "seconds": math.nan},
         {"event": "checkpoint", "t": 5.0},
-        {"event": "begin", "t": 5.0},
         {"event": "step", "t": "now", "step": 1, "seconds": 1},
         {"event": ["step"], "t": 5.0},
+        {"event": "telemetry", "t": 5.0},
         {"t": 5.0},
         {},
     ],
 )
-def test_an_event_that_says_nothing_is_counted(event: dict[str, object]) -> None:
-    from holdfast.runs.watching.lookout import Lookout
-
+def test_a_line_that_says_nothing_is_set_aside(tmp_path: Path, line: dict[str, object]) -> None:
+    files = Files(tmp_path)
     story = Story(ranks=1).begin()
+    files.write(story)
+    with files.path(story.events[0][1]).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    found = replay(tmp_path)
+    assert (found.rejected_lines, found.opened, found.attempts) == (1, 0, 1)
+
+
+def test_a_step_without_its_number_is_no_progress_of_the_steps() -> None:
+    story = Story(ranks=1).begin().steps(1, 5).say("step", seconds=1.0)
     lookout = Lookout()
-    for at, who, each, opened in [*story.events, (5.0, story.events[0][1], event, 0.0)]:
-        lookout.take(who, each, at, opened)
-    assert lookout.run.unusable == 1
-    assert lookout.look(6.0) == []
-
-
-def test_an_event_of_a_later_format_is_let_pass() -> None:
-    story = Story(ranks=1).begin().say("telemetry", watts=300).steps(1, 5)
-    assert story.kinds() == []
+    for at, who, event, opened in story.events:
+        lookout.take(who, event, at, opened)
+    assert (lookout.run.completed, lookout.look(6.0)) == (5, [])
 
 
 def test_thresholds_change_what_is_an_alarm() -> None:

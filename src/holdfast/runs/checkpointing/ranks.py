@@ -64,10 +64,10 @@ class Ranks:
         Raises:
             HoldfastError: what the lowest rank that failed met.
         """
-        answers = self.gather(_attempt(act))
-        for rank, answer in enumerate(answers):
-            if isinstance(answer, _Failed):
-                raise answer.error(rank if self.size > 1 else None)
+        answers = self.gather(_attempt(act, f"rank {self.rank}: " if self.size > 1 else ""))
+        for answer in answers:
+            if isinstance(answer, HoldfastError):
+                raise answer
         return answers  # type: ignore[return-value]  # no failure is left
 
     def first(self, act: Callable[[], _Value]) -> _Value:
@@ -79,32 +79,17 @@ class Ranks:
         answer: list[Any] = [_attempt(act) if self.is_first else None]
         if self.group is not None:
             dist.broadcast_object_list(answer, src=self._members[0], group=self.group)
-        if isinstance(answer[0], _Failed):
-            raise answer[0].error(None)
+        if isinstance(answer[0], HoldfastError):
+            raise answer[0]
         found: _Value = answer[0]
         return found
 
 
-class _Failed:
-    """An error on its way to the other ranks: a user's error whole, any other as text."""
-
-    def __init__(self, error: Exception) -> None:
-        self._kind = type(error) if isinstance(error, HoldfastError) else None
-        self._state = error.__dict__ if self._kind else {}
-        self._text = str(error) if self._kind else f"{type(error).__name__}: {error}"
-
-    def error(self, rank: int | None) -> HoldfastError:
-        """Rebuild the error; internal errors are prefixed with `rank`."""
-        if self._kind is None:
-            return StoreError(self._text if rank is None else f"rank {rank}: {self._text}")
-        made = self._kind.__new__(self._kind)
-        made.args = (self._text,)
-        made.__dict__.update(self._state)
-        return made
-
-
-def _attempt(act: Callable[[], _Value]) -> _Value | _Failed:
+def _attempt(act: Callable[[], _Value], where: str = "") -> _Value | HoldfastError:
+    """An answer, or the error on its way to the other ranks: a user's as it is, any other as text."""
     try:
         return act()
+    except HoldfastError as error:
+        return error
     except Exception as error:
-        return _Failed(error)
+        return StoreError(f"{where}{type(error).__name__}: {error}")

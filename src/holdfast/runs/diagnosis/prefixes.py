@@ -9,68 +9,48 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 Wrapped = tuple[bytes, bytes]
 """Line, and the text that says its time; empty where its own text does."""
 
 _ISO = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-_CRI = re.compile(rb"(?P<time>" + _ISO + rb") (?:stdout|stderr) (?P<part>[FP]) ")
+_TIME = rb"(?P<time>" + _ISO + rb")"
+_CRI = re.compile(_TIME + rb" (?:stdout|stderr) (?P<part>[FP]) ")
 _LEVEL = rb"(?:INFO|WARNING|ERROR|CRITICAL|FATAL)"
 _OF_TRACEBACK = rb"(?=Traceback \(most recent| {2,12}\S|[\w.]{1,80}(?:Error|Exception)\b)"
 """What `logging` put before it is taken off; other lines keep their logger and level."""
-_PREFIXES: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
-    # What stands in every line of the format, to find quickly that a block has none; and the prefix.
-    (b"Z ", re.compile(rb"(?P<time>" + _ISO + rb") (?=\S|  )")),
-    (
-        b"]: ",
-        re.compile(
-            rb"(?P<time>(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|" + _ISO + rb")) "
-            rb"[\w.-]{1,64} [\w.@/-]{1,64}\[\d{1,9}\]: ?"
-        ),
-    ),
-    (b" kernel: ", re.compile(rb"(?P<time>" + _ISO + rb") [\w.-]{1,64} kernel: ")),
-    (
-        b"][",
-        re.compile(
-            rb"\[(?P<time>"
-            + _ISO
-            + rb")\](?:\[(?:rank[ =:]?(?P<rank>\d{1,6})|[^\]\[\n]{1,60})\]){1,5}"
-            rb"(?: - | ?)"
-        ),
-    ),
-    (b"<std", re.compile(rb"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:err|out|diag)>: ?")),
-    (
-        b" | ",  # loguru
-        re.compile(
-            rb"(?P<time>"
-            + _ISO
-            + rb") \| [A-Z]{4,8} {0,4} \| [\w.<>-]{1,80}:[\w<>]{1,80}:\d{1,6} - "
-        ),
-    ),
-    (b"| ", re.compile(rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ")),
-    (b"[pod/", re.compile(rb"\[pod/[^\]\n]{1,120}\] ")),
-    (b" pid=", re.compile(rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ")),
-    (b": ", re.compile(rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ")),
-    (
-        b" ",
-        re.compile(
-            rb"\[?(?P<time>" + _ISO + rb")\]? (?:[-|] )?(?:\[?[\w.:/-]{1,60}\]?(?: [-|])? ){0,2}"
-            rb"\[?"
-            + _LEVEL
-            + rb"\]?(?: ?[-|:])?(?: \[?[\w.:/-]{1,60}(?:[\]:]| [-|]))? "
-            + _OF_TRACEBACK
-        ),
-    ),
-    (b":", re.compile(_LEVEL + rb":[\w.-]{1,60}:" + _OF_TRACEBACK)),
-)
-_WRAPPED = re.compile(
-    rb"\{|"
-    + b"|".join(
-        re.sub(rb"\(\?P<\w+>", b"(?:", each.pattern)
-        for each in (_CRI, *(pattern for _, pattern in _PREFIXES))
+_PREFIXES: tuple[re.Pattern[bytes], ...] = tuple(
+    re.compile(each)
+    for each in (
+        _TIME + rb"(?<=Z) (?=\S|  )",
+        rb"(?P<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|"
+        + _ISO
+        + rb") [\w.-]{1,64} [\w.@/-]{1,64}\[\d{1,9}\]: ?",
+        _TIME + rb" [\w.-]{1,64} kernel: ",
+        rb"\["
+        + _TIME
+        + rb"\](?:\[(?:rank[ =:]?(?P<rank>\d{1,6})|[^\]\[\n]{1,60})\]){1,5}(?: - | ?)",
+        rb"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:err|out|diag)>: ?",
+        # loguru
+        _TIME + rb" \| [A-Z]{4,8} {0,4} \| [\w.<>-]{1,80}:[\w<>]{1,80}:\d{1,6} - ",
+        rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ",
+        rb"\[pod/[^\]\n]{1,120}\] ",
+        rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ",
+        rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ",
+        rb"\[?"
+        + _TIME
+        + rb"\]? (?:[-|] )?(?:\[?[\w.:/-]{1,60}\]?(?: [-|])? ){0,2}\[?"
+        + _LEVEL
+        + rb"\]?(?: ?[-|:])?(?: \[?[\w.:/-]{1,60}(?:[\]:]| [-|]))? "
+        + _OF_TRACEBACK,
+        _LEVEL + rb":[\w.-]{1,60}:" + _OF_TRACEBACK,
     )
+)
+"""Formats whose prefix ends before the text: the first that fits is taken off, then the next one."""
+_WRAPPED = re.compile(
+    rb"\{|" + b"|".join(re.sub(rb"\(\?P<\w+>", b"(?:", each.pattern) for each in (_CRI, *_PREFIXES))
 )
 """What some format stands before; no other line is changed."""
 _JSON_TEXTS = ("log", "message", "msg", "event", "@message", "textPayload", "text")
@@ -118,41 +98,34 @@ class Unwrapper:
         """
         boxed = boxed or self._in_box
         # Most lines of most logs are as the program wrote them: one look at each must be enough.
-        wrapped = _WRAPPED.match
-        places = [place for place, line in enumerate(lines) if boxed or wrapped(line) is not None]
-        if not places:
+        if not boxed and not any(map(_WRAPPED.match, lines)):
             return lines, numbers, None
-        layers = _layers(b"\n".join([lines[place] for place in places]))
-        found: list[bytes] = []
-        known: list[int] = []
-        times: list[bytes] = []
-        done = 0
-        for place in places:
-            found += lines[done:place]
-            known += numbers[done:place]
-            times += [b""] * (place - done)
-            done = place + 1
-            for text, time in self._unwrapped(lines[place], b"", layers, _MOST_LAYERS):
-                found.append(self._classic(text) if boxed else text)
-                known.append(numbers[place])
-                times.append(time)
-        found += lines[done:]
-        known += numbers[done : len(lines)]
-        times += [b""] * (len(lines) - done)
-        return found, known, times
+        found = [
+            (self._classic(text) if boxed else text, number, time)
+            for line, number in zip(lines, numbers, strict=False)
+            for text, time in self._unwrapped(line)
+        ]
+        texts, known, times = zip(*found, strict=True) if found else ((), (), ())
+        return [*texts], known, [*times]
 
     def _unwrapped(
-        self, line: bytes, time: bytes, layers: Sequence[Layer], left: int
+        self, line: bytes, time: bytes = b"", left: int = _MOST_LAYERS
     ) -> Iterator[Wrapped]:
-        for layer in layers if left else ():
-            inner = layer(self, line)
-            if inner is None:
-                continue
-            for text, own_time, rank in inner:
-                for deeper, its_time in self._unwrapped(text, own_time or time, layers, left - 1):
-                    yield (b"[rank%s]: %s" % (rank, deeper) if rank else deeper), its_time
-            return
-        yield line, time
+        layers = (self._cri, self._record, self._plain) if left and _WRAPPED.match(line) else ()
+        inner = next((found for layer in layers if (found := layer(line)) is not None), None)
+        if inner is None:
+            yield line, time
+        for text, own_time, rank in inner or ():
+            for deeper, its_time in self._unwrapped(text, own_time or time, left - 1):
+                yield (b"[rank%s]: %s" % (rank, deeper) if rank else deeper), its_time
+
+    def _plain(self, line: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
+        """A prefix that ends before the text."""
+        found = next((found for each in _PREFIXES if (found := each.match(line))), None)
+        if found is None:
+            return None
+        named = found.groupdict(b"")
+        return [(line[found.end() :], named.get("time", b""), named.get("rank", b""))]
 
     def _cri(self, line: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
         found = _CRI.match(line)
@@ -203,42 +176,6 @@ class Unwrapper:
             self._in_box = body.lstrip()[:1] not in "╰└"
             return f"{before}    ".encode()
         return line
-
-
-Layer = Callable[[Unwrapper, bytes], "list[tuple[bytes, bytes, bytes]] | None"]
-"""Takes one format off: (text, time, rank) of each line inside; None where the line has another format."""
-
-
-def _layers(data: bytes) -> list[Layer]:
-    """The formats that some line of a block may have."""
-    layers: list[Layer] = []
-    if any(
-        b" %s %s " % (stream, part) in data
-        for stream in (b"stderr", b"stdout")
-        for part in (b"F", b"P")
-    ):
-        layers.append(Unwrapper._cri)
-    if data.startswith(b"{") or b"\n{" in data or (b"{" in data and (layers or b'"log"' in data)):
-        layers.append(Unwrapper._record)
-    layers += [_PLAIN[sign] for sign, _ in _PREFIXES if sign in data]
-    return layers
-
-
-def _plain(pattern: re.Pattern[bytes]) -> Layer:
-    """The layer of a prefix that ends before the text."""
-    ranked, timed = "rank" in pattern.groupindex, "time" in pattern.groupindex
-
-    def layer(of: Unwrapper, line: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
-        found = pattern.match(line)
-        if found is None:
-            return None
-        time = found["time"] if timed else b""
-        return [(line[found.end() :], time, (found["rank"] or b"") if ranked else b"")]
-
-    return layer
-
-
-_PLAIN: Mapping[bytes, Layer] = {sign: _plain(pattern) for sign, pattern in _PREFIXES}
 
 
 def _trace(value: Any) -> str:

@@ -9,11 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.files import write_whole
@@ -32,7 +31,10 @@ PAST = "verdicts.jsonl"
 POLL_S = 1.0
 GRACE_S = 40.0
 """Time for a launcher to end its ranks (torchrun takes up to 30 s) before it is killed."""
-FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+FORWARDED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
 STOPPING = ("hang", "silence")
 """Alarms for which ``stop_on_hang`` ends the command."""
 ENTRIES = "2000"
@@ -70,8 +72,7 @@ def execute(
     own = Path(folder).absolute() / checked_run_id(run_id)
     own.mkdir(parents=True, exist_ok=True)
     launched_s, kills = time.time(), _oom_kills()
-    received: list[int] = []
-    child = _Child(received)
+    child = _Child()
     with child.forwarding():
         child.start(command, _environment(own, hang_after_s))
         clock = SystemClock()
@@ -92,7 +93,7 @@ def execute(
         launched_s,
         past,
         stopped=child.stopped,
-        signals=tuple(signal.Signals(each).name for each in dict.fromkeys(received)),
+        signals=tuple(signal.Signals(each).name for each in dict.fromkeys(child.received)),
         out_of_memory=_oom_kills() > kills,
         job={name: os.environ[key] for key, name in injected.LABELS.items() if key in os.environ},
     )
@@ -105,13 +106,14 @@ def execute(
 
 
 class _Child:
-    """The command, and what is sent to it."""
+    """The command, and the signals that it gets."""
 
-    def __init__(self, received: list[int]) -> None:
-        self._received = received
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        """Signals to this process, which are passed on."""
         self.stopped = False
         """Whether it was ended because it hung."""
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         try:
@@ -123,15 +125,23 @@ class _Child:
                 found=f"{command[0]}: {error.strerror}",
                 expected="a program and its arguments after --",
             ) from None
-        for number in self._received:  # those that came before it was there
+        for number in self.received:  # those that came before it was there
             self._process.send_signal(number)
 
-    def forwarding(self) -> _Forwarding:
-        return _Forwarding(self.take)
+    @contextmanager
+    def forwarding(self) -> Iterator[None]:
+        """Pass signals on until the block ends."""
+        here = threading.current_thread() is threading.main_thread()
+        before = {each: signal.signal(each, self._take) for each in FORWARDED if here}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def take(self, number: int) -> None:
-        """Pass a signal on, but not one from the terminal, which the command has got itself."""
-        self._received.append(number)
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(number)
+        # The command has got a signal from the terminal itself.
         typed = number == signal.SIGINT and _in_foreground()
         if self._process is not None and not typed:
             self._process.send_signal(number)
@@ -149,27 +159,6 @@ class _Child:
     def wait(self) -> int:
         assert self._process is not None
         return self._process.wait()
-
-
-class _Forwarding:
-    """Handlers of the signals that a command shall get, until the block ends."""
-
-    def __init__(self, take: Any) -> None:
-        self._take = take
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for name in FORWARDED:
-                number = getattr(signal, name)
-                self._before[number] = signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._take(number)
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def _in_foreground() -> bool:

@@ -33,6 +33,7 @@ PROGRAM_ERRORS = (
     "TypeError",
 )
 """Exceptions that come again as long as the program is the same."""
+OUT_OF_MEMORY = "The kernel killed a process for lack of memory; give it more, or use less."
 CLOCK_S = 1.0
 """Rounding of the times at which processes began."""
 
@@ -131,19 +132,19 @@ def judged(
     rank = None if ended is None else ended.first_rank_gone
     how = f"was ended by {_signal(code)}" if _signal(code) else f"ended with exit code {code}"
     told = [f"The command {how}; no rank of it was recorded."]
+    wrong: list[str] = []
     if made is not None and ledger is not None and ended is not None:
-        told = [ended.sentence]
+        told, wrong = [ended.sentence], _numbers(made, ended.attempt)
         if ended.hung:
             rank, held = _held_up(own, made, rank)
             told += held
         elif ended.ended == "clean":
             told += _slow(ledger)
-        if ended.ended == "clean" and code:
-            told.append(f"The command {how} all the same.")
+            told += [f"The command {how} all the same."] if code else []
         if ended.last_step is not None and ended.interrupted:
             told.append(f"Step {ended.last_step:,} was the last.")
     failed = bool(code) or (ended is not None and ended.interrupted)
-    node = "" if ended is None or rank is None or made is None else _node(ledger, ended, rank)
+    node = "" if ended is None or rank is None else _node(ledger, ended, rank)
     if node and ended is not None and ended.hung and ended.first_rank_gone is None:
         told.append(f"Rank {rank:,} is on {node}.")
     failure = _failure(ended, told, code, out_of_memory) if failed else ""
@@ -152,35 +153,26 @@ def judged(
         told.append(f"{_number(before[-1])} failed in the same way.")
     action, why = _action(ended, failed, before, node, signals if not stopped else ())
     if failed and out_of_memory:
-        action, why = (
-            "stop",
-            "The kernel killed a process for lack of memory; give it more, or use less.",
-        )
-    lost = [
-        each
-        for each in (() if made is None else made.losses_not_finite)
-        if ended is not None and each.attempt == ended.attempt
-    ]
-    if lost and action in ("none", "restart"):
-        step = "a step" if lost[0].first_step is None else f"step {lost[0].first_step:,}"
-        action, why = (
-            "stop",
-            f"The loss of {named(lost[0].ranks)} is NaN or infinite from {step} on.",
-        )
-    differing = [
-        each.sentence
-        for each in (() if made is None else made.disagreements)
-        if ended is not None and each.attempt == ended.attempt
-    ]
-    if differing and action in ("none", "restart"):
-        action, why = "stop", differing[0]
+        action, why = "stop", OUT_OF_MEMORY
+    if wrong and action in ("none", "restart"):
+        action, why = "stop", wrong[0]
     if action == "restart" and ledger is not None and (saved := _saved(ledger)) is not None:
         why += f" The last file that torch.save wrote is of step {saved:,}."
     sentence = " ".join(told)
-    step = None if ended is None else ended.last_step
-    number = None if ended is None else ended.attempt
+    step, number = (None, None) if ended is None else (ended.last_step, ended.attempt)
     kept = Past(number, code, sentence, failure, node, step, action, dict(job or {}), rank)
     return Executed(command, code, own, sentence, action, why, ended, kept, signals)
+
+
+def _numbers(made: Breakdown, attempt: int) -> list[str]:
+    """What is wrong with the numbers that an attempt computed: losses, values that should be equal."""
+    lost = [each for each in made.losses_not_finite if each.attempt == attempt]
+    steps = ["a step" if each.first_step is None else f"step {each.first_step:,}" for each in lost]
+    said = [
+        f"The loss of {named(each.ranks)} is NaN or infinite from {step} on."
+        for each, step in zip(lost, steps, strict=True)
+    ]
+    return said + [each.sentence for each in made.disagreements if each.attempt == attempt]
 
 
 def _signal(code: int) -> str:

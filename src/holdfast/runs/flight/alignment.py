@@ -112,11 +112,9 @@ def align(dumps: Mapping[int, Dump]) -> Alignment:
     rows["operation"] = _renumbered(entries["operation"], known, lengths)
     rows["group"] = _renumbered(entries["group"], [places[rank] for rank in dumps], lengths)
     # Dumps come in the order of their ranks, entries in that of their places: a stable sort keeps both.
-    # Few groups are the rule, and 16 bits are sorted by counting.
-    group = rows["group"].astype(np.int16 if len(groups) < 1 << 15 else np.int32)
-    order = np.argsort(group, kind="stable")
-    bounds = np.searchsorted(group[order], np.arange(len(groups) + 1))
+    order = np.argsort(rows["group"], kind="stable")
     rows = rows[order]
+    bounds = np.searchsorted(rows["group"], np.arange(len(groups) + 1))
     clocks = _clocks(dumps, rows)
     if any(clocks.values()):
         ahead = np.repeat([clocks[rank] for rank in dumps], lengths)[order]

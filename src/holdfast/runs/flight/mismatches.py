@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,75 +97,43 @@ class Mismatch:
 def first_mismatch(table: Alignment, group: int) -> Mismatch | None:
     """The first collective of a group at which ranks differ, where all who hold it are compared."""
     rows = table.of_group(group)
-    if rows["p2p"].any():
-        rows = rows[~rows["p2p"]]
-    if not len(rows):
-        return None
+    rows = rows[~rows["p2p"]]
     distinct: dict[Signature, int] = {}
-    codes = np.array(
-        [distinct.setdefault(signature(each), len(distinct)) for each in table.operations]
-    )
-    code = codes[rows["operation"]]
-    if (code == code[0]).all():
-        return None
+    codes = [distinct.setdefault(signature(each), len(distinct)) for each in table.operations]
     nth = _place_in_block(rows)
     if nth.any():  # blocks: one that a ring buffer has cut cannot be compared
-        whole = ~_first_of_forgetful(table, rows)
-        rows, code, nth = rows[whole], code[whole], nth[whole]
-    found = [
-        each
-        for part in range(int(nth.max(initial=-1)) + 1)
-        if (each := _first_of_part(table, group, rows[nth == part], code[nth == part]))
-    ]
-    return min(found, key=lambda each: each.sequence, default=None)
-
-
-def _first_of_part(
-    table: Alignment, group: int, rows: NDArray[np.void], code: NDArray[np.int64]
-) -> Mismatch | None:
-    """The first number at which the n-th rows of the ranks differ."""
-    numbers, inverse = _numbered(rows["sequence"])
-    least = np.full(numbers, len(table.operations))
-    most = np.full(numbers, -1)
-    np.minimum.at(least, inverse, code)
-    np.maximum.at(most, inverse, code)
-    for number in np.flatnonzero((least != most) & (most >= 0)):
-        meeting = rows[inverse == number]
-        what = _what_differs(table, meeting)
-        if what:
+        oldest = {rank: table.lost(rank) > 0 for rank in table.dumps}
+        cut = [oldest[rank] for rank in rows["rank"].tolist()] & (rows["sequence"] == _first(rows))
+        rows, nth = rows[~cut], nth[~cut]
+    if not len(rows):
+        return None
+    order = np.lexsort((nth, rows["sequence"]))
+    rows, nth = rows[order], nth[order]
+    code = np.array(codes)[rows["operation"]]
+    starts = np.flatnonzero(_changes(rows["sequence"]) | _changes(nth))
+    differ = np.minimum.reduceat(code, starts) != np.maximum.reduceat(code, starts)
+    for begin, end in zip(starts[differ], np.append(starts, len(rows))[1:][differ], strict=True):
+        meeting = rows[begin:end]
+        if what := _what_differs(table, meeting):
             return Mismatch(group, int(meeting["sequence"][0]), what, meeting)
     return None
 
 
-def _first_of_forgetful(table: Alignment, rows: NDArray[np.void]) -> NDArray[np.bool_]:
-    """The rows with which a ring buffer that has forgotten others begins."""
-    starts = np.flatnonzero(np.diff(rows["rank"], prepend=rows["rank"][0] - 1))
-    lengths = np.diff([*starts, len(rows)])
-    forgetful = [table.lost(rank) > 0 for rank in rows["rank"][starts].tolist()]
-    first = np.repeat(rows["sequence"][starts], lengths)
-    begins: NDArray[np.bool_] = np.repeat(forgetful, lengths) & (rows["sequence"] == first)
-    return begins
+def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a value is not the one before it."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
+
+
+def _first(rows: NDArray[np.void]) -> NDArray[np.int64]:
+    """Beside each row the number with which its rank's rows begin."""
+    starts = np.flatnonzero(_changes(rows["rank"]))
+    return np.repeat(rows["sequence"][starts], np.diff([*starts, len(rows)]))
 
 
 def _place_in_block(rows: NDArray[np.void]) -> NDArray[np.int64]:
     """Coalesced rows share a number: the n-th of a rank is compared with the n-th of the others."""
-    new = np.ones(len(rows), bool)
-    new[1:] = (rows["rank"][1:] != rows["rank"][:-1]) | (
-        rows["sequence"][1:] != rows["sequence"][:-1]
-    )
-    if new.all():
-        return np.zeros(len(rows), np.int64)
-    starts = np.flatnonzero(new)
+    starts = np.flatnonzero(_changes(rows["rank"]) | _changes(rows["sequence"]))
     return np.arange(len(rows)) - np.repeat(starts, np.diff([*starts, len(rows)]))
-
-
-def _numbered(sequences: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-    """How many places, and the place of each, in ascending order: by offset where numbers lie close."""
-    first, last = int(sequences.min()), int(sequences.max())
-    if last - first < 4 * len(sequences) + 1024:
-        return last - first + 1, sequences - first
-    distinct, inverse = np.unique(sequences, return_inverse=True)
-    return len(distinct), inverse
 
 
 def _what_differs(table: Alignment, rows: NDArray[np.void]) -> str:

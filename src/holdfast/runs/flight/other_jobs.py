@@ -55,34 +55,23 @@ def _of_another_time(dumps: Mapping[int, Dump]) -> dict[int, str]:
         return {}  # of two, nobody can say which is the other
     group = max(groups, key=lambda each: (groups[each], each[1] == DEFAULT))
     entered = {rank: _entered(dump, group) for rank, dump in dumps.items() if group in dump.groups}
-    times = {rank: each for rank, each in entered.items() if len(each)}
-    if not times:
-        return {}
-    together = np.concatenate([*times.values()])
-    sequences, inverse = np.unique(together["sequence"], return_inverse=True)
-    order = np.lexsort((together["created_ns"], inverse))
-    counts = np.bincount(inverse)
-    middle = order[np.cumsum(counts) - counts + counts // 2]
-    usual = together["created_ns"][middle]
-    shared = counts > 1
+    base = max(entered.values(), key=len)
+    away = {}  # rank -> seconds after the rank with most entries, in the same collectives
+    for rank, rows in entered.items():
+        _, mine, its = np.intersect1d(rows["sequence"], base["sequence"], return_indices=True)
+        if len(mine):
+            away[rank] = float(np.median(rows["created_ns"][mine] - base["created_ns"][its])) / 1e9
     timeouts = [int(dump.entries["timeout_ms"].max(initial=0)) for dump in dumps.values()]
     longest_s = max(LONGEST_WAIT_S, 2e-3 * float(np.median(timeouts)))
-    found = {}
-    for rank, rows in times.items():
-        place = np.searchsorted(sequences, rows["sequence"])
-        place_shared = shared[place]
-        if not place_shared.any():
-            continue
-        away = (rows["created_ns"] - usual[place])[place_shared] / 1e9
-        distance = float(np.median(away))
-        if abs(distance) > longest_s:
-            when = "earlier" if distance < 0 else "later"
-            found[rank] = (
-                f"of another job or attempt: its collectives are {abs(distance) / 3600:,.1f} h "
-                f"{when} than the same ones of most ranks"
-            )
+    usual = float(np.median([*away.values()])) if away else 0.0
+    found = {
+        rank: f"of another job or attempt: its collectives are {abs(by_s - usual) / 3600:,.1f} h "
+        f"{'earlier' if by_s < usual else 'later'} than the same ones of most ranks"
+        for rank, by_s in away.items()
+        if abs(by_s - usual) > longest_s
+    }
     # Without a majority it is unknown which dumps belong to the other job.
-    return found if 2 * len(found) < len(times) else {}
+    return found if 2 * len(found) < len(away) else {}
 
 
 def _entered(dump: Dump, group: Group) -> NDArray[np.void]:

@@ -80,16 +80,6 @@ class Ending:
     first: LastSigns | None = None
     """The rank that went first; None: nothing tells it."""
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether it did not end by itself, or hangs now."""
-        return self.hung or self.kind not in ("clean", "running")
-
-    @property
-    def text(self) -> str:
-        """How it ended, in a word or two."""
-        return "hung" if self.hung else KINDS[self.kind]
-
     def sentence(self, attempt: int) -> str:
         """How the attempt of this number ended: the one sentence of every command.
 

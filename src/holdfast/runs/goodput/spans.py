@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.runs.recording.events import SPANS, RecordedRun
 
@@ -23,6 +24,8 @@ KINDS = (*SPANS, "begin", "ready", "start", "alive", "published", "end")
 BEGIN, PUBLISHED = KINDS.index("begin"), KINDS.index("published")
 UNMOVED = [KINDS.index(name) for name in ("alive", "published", "end")]
 """Events that come although the training stands still."""
+FAILED_STEP = r"^step -?\d+ failed: "
+"""How the recorder calls the pause in the place of a step that an exception left."""
 
 
 @dataclass(frozen=True)
@@ -62,37 +65,31 @@ def spans_of(run: RecordedRun, shift_s: float) -> Spans:
         run: the run.
         shift_s: from the run's own time to the axis wanted.
     """
-    count = len(run.processes)
     opened = np.array(run.start_s) + [max(process.lived_s, 0.0) for process in run.processes]
     opened = opened + shift_s
     last = opened + [max(process.last_t, 0.0) for process in run.processes]
-    process, kind = run.events["process"].to_numpy(), _kinds(run.events)
-    t = run.events["t"].to_numpy()
-    step = run.events["step"].fill_null(NO_STEP).to_numpy()
+    events = run.events
+    process, kind, t = events["process"].to_numpy(), _kinds(events), events["t"].to_numpy()
     rows = np.flatnonzero((kind >= 0) & (kind < len(SPANS)))
-    of = process[rows]
+    begun, what = _left_open(events, process, kind)
+    of, left = process[rows], process[begun]
     end = opened[of] + t[rows]
-    begin = end - run.events["seconds"].fill_null(0.0).to_numpy()[rows]
-    columns: list[npt.NDArray[Any]] = [of, kind[rows], begin, end, step[rows], rows]
-    if np.any((np.diff(end) < 0) & (np.diff(of) == 0)):
-        order = np.lexsort((end, of))
-        columns = [column[order] for column in columns]
-    left_open = _left_open(run.events, process, kind)
-    if left_open:
-        columns = _with_open(columns, left_open, opened, last, process, t)
-    moving = (kind >= 0) & ~np.isin(kind, UNMOVED)
-    moving[_failed_steps(process, kind, t, run.events)] = False
+    begin = end - events["seconds"].fill_null(0.0).to_numpy()[rows]
+    begin_left = opened[left] + t[begun]
+    step = events["step"].fill_null(NO_STEP).to_numpy()[rows]
+    of, end = np.append(of, left), np.append(end, np.maximum(last[left], begin_left))
+    order = np.lexsort((end, of))  # stable: what is open ends after all else
+    moving = (kind >= 0) & ~np.isin(kind, UNMOVED) & ~_failed_steps(events, kind)
     progress = opened.copy()
     np.maximum.at(progress, process[moving], opened[process[moving]] + t[moving])
-    of = columns[0]
     return Spans(
-        process=of,
-        kind=columns[1],
-        begin_s=columns[2],
-        end_s=columns[3],
-        step=columns[4],
-        row=columns[5],
-        first=np.searchsorted(of, np.arange(count + 1)).astype(np.int64),
+        process=of[order],
+        kind=np.append(kind[rows], what)[order],
+        begin_s=np.append(begin, begin_left)[order],
+        end_s=end[order],
+        step=np.append(step, np.full(left.size, NO_STEP))[order],
+        row=np.append(rows, np.full(left.size, -1))[order],
+        first=np.searchsorted(of[order], np.arange(opened.size + 1)).astype(np.int64),
         progress_s=progress,
         opened_s=opened,
         published=np.flatnonzero(kind == PUBLISHED),
@@ -101,82 +98,27 @@ def spans_of(run: RecordedRun, shift_s: float) -> Spans:
 
 def _kinds(events: pa.Table) -> IntArray:
     """The kind of every event as an index into `KINDS`; -1: none of them."""
-    column = events["event"].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    known = {name: place for place, name in enumerate(KINDS)}
-    place = np.array([known.get(name, -1) for name in column.dictionary.to_pylist()] + [-1])
-    codes = column.indices.fill_null(len(place) - 1) if column.null_count else column.indices
-    return np.asarray(place[codes.to_numpy(zero_copy_only=False)], dtype=np.int8)
+    kinds = pc.index_in(events["event"].cast(pa.string()), pa.array(KINDS))
+    return np.asarray(kinds.fill_null(-1).to_numpy())
 
 
-def _failed_steps(process: IntArray, kind: IntArray, t: FloatArray, events: pa.Table) -> IntArray:
-    """Rows of the pauses that nobody began: steps that an exception left, maybe after a long wait."""
-    rows = np.flatnonzero(kind == PAUSE)
-    if not rows.size:
-        return rows
-    begins = np.flatnonzero(kind == BEGIN)
-    began = set(zip(process[begins].tolist(), _ticks(t[begins]), strict=True))
-    begin = t[rows] - events["seconds"].take(pa.array(rows)).to_numpy()
-    meant = [
-        any((of, tick + off) in began for off in (-1, 0, 1))
-        for of, tick in zip(process[rows].tolist(), _ticks(begin), strict=True)
-    ]
-    failed: IntArray = rows[~np.array(meant)]
-    return failed
+def _failed_steps(events: pa.Table, kind: IntArray) -> BoolArray:
+    """Which events are the pauses that stand for steps that an exception left, maybe after a long wait."""
+    said = pc.match_substring_regex(events["what"], FAILED_STEP).fill_null(False)
+    return np.asarray(said.to_numpy() & (kind == PAUSE))
 
 
-def _ticks(t: FloatArray) -> list[int]:
-    """Times in tenths of a millisecond: those of one moment differ by one at most."""
-    return list(np.rint(10_000 * t).astype(np.int64).tolist())
-
-
-def _left_open(events: pa.Table, process: IntArray, kind: IntArray) -> list[tuple[int, int, int]]:
-    """Spans that began and never ended: (process, kind, row of the `begin`); of a process the later first.
+def _left_open(events: pa.Table, process: IntArray, kind: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows of the `begin` of spans that never ended, and their kinds; of a process the later first.
 
     A `begin` that a later span of its kind or a later step follows was over: its own line is lost.
     """
+    spans = np.flatnonzero((kind >= 0) & (kind < len(SPANS)))
+    last = np.full((len(SPANS), int(process.max(initial=0)) + 1), -1)  # [kinds, processes]
+    np.maximum.at(last, (kind[spans], process[spans]), spans)
     begins = np.flatnonzero(kind == BEGIN)
-    if not begins.size:
-        return []
-    what = events["what"].take(pa.array(begins)).to_pylist()
-    closed: dict[int, IntArray] = {}
-    found = []
-    for row, name in zip(begins.tolist(), what, strict=True):
-        if name not in SPANS:
-            continue
-        over = False
-        for each in (SPANS.index(name), STEP):
-            if each not in closed:
-                closed[each] = np.full(int(process.max()) + 1, -1, dtype=np.int64)
-                rows = np.flatnonzero(kind == each)
-                np.maximum.at(closed[each], process[rows], rows)
-            over = over or bool(closed[each][process[row]] > row)
-        if not over:
-            found.append((int(process[row]), SPANS.index(name), row))
-    return sorted(found, key=lambda each: (each[0], -each[2]))
-
-
-def _with_open(
-    columns: list[npt.NDArray[Any]],
-    left_open: list[tuple[int, int, int]],
-    opened: FloatArray,
-    last: FloatArray,
-    process: IntArray,
-    t: FloatArray,
-) -> list[npt.NDArray[Any]]:
-    """The columns with the open spans after the closed ones of their process."""
-    of = np.array([each[0] for each in left_open], dtype=np.int64)
-    begin = opened[of] + t[[each[2] for each in left_open]]
-    added: list[npt.NDArray[Any]] = [
-        of,
-        np.array([each[1] for each in left_open], dtype=np.int64),
-        begin,
-        np.maximum(last[of], begin),
-        np.full(of.size, NO_STEP),
-        np.full(of.size, -1),
-    ]
-    at = np.searchsorted(columns[0], of, side="right")
-    return [np.insert(column, at, new) for column, new in zip(columns, added, strict=True)]
+    told = pc.index_in(events["what"].take(pa.array(begins)), pa.array(SPANS))
+    what = told.fill_null(-1).to_numpy()
+    of = process[begins]
+    is_open = (what >= 0) & (np.maximum(last[what, of], last[STEP, of]) < begins)
+    return begins[is_open][::-1], what[is_open][::-1]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -67,18 +66,6 @@ class PairRun(Answer):
         return [*self.verdict.findings(), Finding(done)]
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What all tests of a run share."""
-
-    template: Template
-    jobs: int
-    timeout_s: float
-    grace_s: float
-    not_run_codes: Collection[int]
-    output_dir: Path | None
-
-
 def run_pairs(
     tests: Iterable[PairTest],
     command: str,
@@ -129,9 +116,7 @@ def run_pairs(
     folder = None if output_dir is None else Path(output_dir)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    setting = _Setting(
-        Template(command), _possible(jobs), timeout_s, grace_s, not_run_codes, folder
-    )
+    template = Template(command)
     nodes = list(dict.fromkeys(node for test in tests for node in test.nodes))
     limit = MOST_ROUNDS if rounds is None else rounds
     with ExitStack() as stack:
@@ -149,13 +134,17 @@ def run_pairs(
             if on_result is not None:
                 on_result(result)
 
+        passed = any(result.outcome == "passed" for result in found)
+        crew = _Crew(
+            template, _possible(jobs), timeout_s, grace_s, not_run_codes, folder, keep, passed
+        )
         while tests and done < limit:
-            missing = list(_missing(tests, found, setting.template))
-            known += sum(test.repeats for test in _parts(tests, setting.template)) - len(missing)
+            missing = list(_missing(tests, found, template))
+            known += sum(test.repeats for test in _parts(tests, template)) - len(missing)
             had = len(found)
             if missing:
                 with track(f"round {missing[0][0].round}", len(missing), "tests") as tracker:
-                    _in_a_loop(_Round(setting, found, keep, tracker), missing)
+                    crew.run(missing, tracker)
             ran += len(found) - had
             done += 1
             if done < limit:
@@ -211,60 +200,56 @@ def _missing(
                 )
 
 
-class _Round:
-    """The executions of one round while they run: which wait, which nodes are in use."""
+@dataclass
+class _Crew:
+    """Runs the executions of a round side by side, each once its nodes are free."""
 
-    def __init__(
-        self,
-        setting: _Setting,
-        found: Sequence[PairResult],
-        keep: Callable[[PairResult], None],
-        tracker: Tracker,
-    ) -> None:
-        self._setting = setting
-        self._keep = keep
-        self._tracker = tracker
-        self._passed = any(result.outcome == "passed" for result in found)
+    template: Template
+    jobs: int
+    timeout_s: float
+    grace_s: float
+    not_run_codes: Collection[int]
+    output_dir: Path | None
+    keep: Callable[[PairResult], None]
+    passed: bool
+    """Some test has passed: the command can be run."""
+    stopped: threading.Event = field(default_factory=threading.Event)
 
-    async def run(self, executions: Sequence[tuple[PairTest, int]]) -> None:
+    def run(self, executions: Sequence[tuple[PairTest, int]], tracker: Tracker) -> None:
+        """Run them all, (test, attempt)."""
         waiting = list(executions)
-        running: dict[asyncio.Task[Execution], tuple[PairTest, int]] = {}
+        running: dict[Future[Execution], tuple[PairTest, int]] = {}
         in_use: set[str] = set()
-        try:
-            while waiting or running:
-                later: list[tuple[PairTest, int]] = []
-                for place, (test, attempt) in enumerate(waiting):
-                    if len(running) >= self._setting.jobs:
-                        later += waiting[place:]
-                        break
-                    if not in_use.isdisjoint(test.nodes):
-                        later.append((test, attempt))
-                        continue
-                    in_use.update(test.nodes)
-                    running[asyncio.create_task(self._execute(test, attempt))] = (test, attempt)
-                waiting = later
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    test, attempt = running.pop(task)
-                    in_use.difference_update(test.nodes)
-                    self._record(test, attempt, task.result())
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+        with _terminated_as_interrupted(), ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                while waiting or running:
+                    later: list[tuple[PairTest, int]] = []
+                    for test, attempt in waiting:
+                        if len(running) >= self.jobs or in_use & {*test.nodes}:
+                            later.append((test, attempt))
+                            continue
+                        in_use.update(test.nodes)
+                        running[pool.submit(self._execute, test, attempt)] = (test, attempt)
+                    waiting = later
+                    for done in wait(running, return_when=FIRST_COMPLETED).done:
+                        test, attempt = running.pop(done)
+                        in_use.difference_update(test.nodes)
+                        self._record(test, attempt, done.result())
+                        tracker.advance(1)
+            except BaseException:
+                self.stopped.set()
+                raise
 
-    async def _execute(self, test: PairTest, attempt: int) -> Execution:
-        setting = self._setting
+    def _execute(self, test: PairTest, attempt: int) -> Execution:
         output = None
-        if setting.output_dir is not None:
-            output = setting.output_dir / f"{_file_name(test.test)}.{attempt}.txt"
-        command = setting.template.command(test)
-        return await execute(command, setting.timeout_s, output, setting.grace_s)
+        if self.output_dir is not None:
+            output = self.output_dir / f"{_file_name(test.test)}.{attempt}.txt"
+        command = self.template.command(test)
+        return execute(command, self.timeout_s, output, self.grace_s, self.stopped)
 
     def _record(self, test: PairTest, attempt: int, done: Execution) -> None:
-        setting = self._setting
-        command = setting.template.command(test)
-        if not self._passed and command_unusable(done):
+        command = self.template.command(test)
+        if not self.passed and command_unusable(done):
             raise InputError(
                 f"the command could not be run (exit code {done.exit_code}); no node is to blame",
                 code="invalid-value",
@@ -273,9 +258,9 @@ class _Round:
                 expected="a command that ends with 0 on good nodes, and else with 1 to 125",
                 remedy="try it by hand on one pair; then run again, what is known is kept",
             )
-        outcome = outcome_of(done, setting.not_run_codes)
-        self._passed |= outcome == "passed"
-        self._keep(
+        outcome = outcome_of(done, self.not_run_codes)
+        self.passed |= outcome == "passed"
+        self.keep(
             PairResult(
                 nodes=test.nodes,
                 outcome=outcome,
@@ -286,31 +271,14 @@ class _Round:
                 seconds=done.seconds,
                 started_at=done.started_at,
                 command=command,
-                template=setting.template.text,
+                template=self.template.text,
                 output_tail=done.output_tail,
             )
         )
-        self._tracker.advance(1)
 
 
 def _file_name(test: str) -> str:
     return "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in test)
-
-
-def _in_a_loop(round_: _Round, executions: Sequence[tuple[PairTest, int]]) -> None:
-    """Run a round in a new event loop; in a thread if one is already running (a notebook)."""
-
-    def work() -> None:
-        asyncio.run(round_.run(executions))
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        with _terminated_as_interrupted():
-            work()
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(work).result()
 
 
 @contextmanager

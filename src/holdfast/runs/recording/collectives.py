@@ -80,7 +80,15 @@ class Waits:
     def _patch_work(self, module: ModuleType) -> None:
         module._holdfast_waits = self  # type: ignore[attr-defined]
         work: Any = module.Work  # type: ignore[attr-defined]
-        wait = work.wait
+        work.wait = self._timed(work.wait, _kind)
+
+    def _patch_functional(self, module: ModuleType) -> None:
+        module._holdfast_waits = self  # type: ignore[attr-defined]
+        functional: Any = module
+        functional.wait_tensor = self._timed(functional.wait_tensor, lambda tensor: "tensor")
+
+    def _timed(self, wait: Any, kind: Callable[[Any], str]) -> Any:
+        """A function that waits, measured; `kind` tells the kind by its first argument."""
 
         @wraps(wait)
         def timed(each: Any, *args: Any, **kwargs: Any) -> Any:
@@ -89,24 +97,9 @@ class Waits:
             try:
                 return wait(each, *args, **kwargs)
             finally:
-                self._end(_kind(each))
+                self._end(kind(each))
 
-        work.wait = timed
-
-    def _patch_functional(self, module: ModuleType) -> None:
-        module._holdfast_waits = self  # type: ignore[attr-defined]
-        wait = module.wait_tensor  # type: ignore[attr-defined]
-
-        @wraps(wait)
-        def timed(tensor: Any) -> Any:
-            if not self._begin():
-                return wait(tensor)
-            try:
-                return wait(tensor)
-            finally:
-                self._end("tensor")
-
-        module.wait_tensor = timed  # type: ignore[attr-defined]
+        return timed
 
     def _patch_ddp(self, module: ModuleType) -> None:
         module._holdfast_waits = self  # type: ignore[attr-defined]

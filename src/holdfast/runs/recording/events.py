@@ -42,54 +42,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.lines import Reject
 
-    EVENTS: pa.Schema
-    """Columns of `RecordedRun.events`, ordered by process and, within one, as they were written."""
-
 FORMAT_VERSION = 1
 
 SPANS = ("step", "data_wait", "checkpoint", "evaluation", "pause")
 """Events with a length, which partition the wall time of a process."""
-
-
-def __getattr__(name: str) -> Any:
-    if name != "EVENTS":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _columns()
-
-
-@cache
-def _columns() -> pa.Schema:
-    import pyarrow as pa  # only who reads needs it, and a training shall not load it
-
-    return pa.schema(
-        [
-            pa.field("process", pa.int32()),  # index into `RecordedRun.processes`
-            pa.field("event", pa.dictionary(pa.int8(), pa.string())),  # kind, see the module
-            pa.field("t", pa.float64()),  # seconds since the process's recorder opened, monotonic
-            pa.field("seconds", pa.float64()),  # length of a span, else null
-            pa.field("inner_s", pa.float64()),  # of it inside nested spans; 0 without
-            pa.field("step", pa.int64()),
-            pa.field("tokens", pa.float64()),
-            pa.field("samples", pa.float64()),
-            pa.field("sync_s", pa.float64()),  # null: not measured
-            pa.field("collective_s", pa.float64()),  # of it in collectives; null: not told apart
-            pa.field("loss", pa.float64()),
-            pa.field("grad_norm", pa.float64()),
-            pa.field("weight_norm", pa.float64()),  # of a replicated model
-            pa.field("background_s", pa.float64()),
-            pa.field("bytes", pa.int64()),
-            pa.field("what", pa.string()),  # of `begin`; the reason of a `pause`
-        ]
-    )
 
 
 @dataclass(frozen=True)
@@ -142,7 +106,7 @@ class RecordedRun:
     processes: tuple[Process, ...]
     """Ordered by attempt, then rank."""
     events: pa.Table
-    """In `EVENTS`."""
+    """In `rankfile.EVENTS`."""
     start_s: tuple[float, ...]
     """Per process: run time at which the process began (`Process.lived_s` before its recorder opened),
     seconds after the first process of the run began; steps of the wall clock are taken out where

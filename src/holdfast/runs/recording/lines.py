@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, MsgspecError, Struct, json
+from msgspec.structs import asdict
 
 from holdfast.lines import LONGEST_LINE_BYTES
 from holdfast.runs.recording.collectives import MESSAGES
@@ -62,6 +63,11 @@ class Event(Struct, gc=False):
     detail: str | None = None
     thread: str | None = None
     waits: dict[str, _Amount] | None = None
+
+    @property
+    def own_s(self) -> float:
+        """Of a span, the time outside nested ones."""
+        return max(0.0, (self.seconds or 0.0) - (self.inner_s or 0.0))
 
     @property
     def collective_s(self) -> float | None:
@@ -135,22 +141,10 @@ def process_of(line: bytes, file: Path) -> Process:
         raise ValueError(f"{written}; this reads {FORMAT_VERSION}")
     if start.rank >= start.world_size:
         raise ValueError("the rank is not one of the ranks")
-    return Process(
-        file=file,
-        run_id=start.run_id,
-        rank=start.rank,
-        world_size=start.world_size,
-        node=start.node,
-        pid=start.pid,
-        boot_id=start.boot_id,
-        launch=start.launch,
-        opened_s=start.opened_s,
-        monotonic_s=start.monotonic_s,
-        lived_s=max(0.0, start.lived_s),
-        submitted_s=start.submitted_s,
-        gpus=start.gpus,
-        labels=start.labels or {},
-    )
+    told = asdict(start)
+    del told["event"], told["version"]
+    told |= {"lived_s": max(0.0, start.lived_s), "labels": start.labels or {}}
+    return Process(file=file, **told)
 
 
 def _decoded(decoder: json.Decoder[Any], line: bytes) -> Any:

@@ -15,6 +15,7 @@ from statistics import median
 
 from holdfast.errors import InputError
 from holdfast.numbers import duration
+from holdfast.runs.ranks import ranges
 from holdfast.runs.recording.clocks import BootClocks, Ends, with_launches
 from holdfast.runs.recording.events import Process
 
@@ -306,9 +307,7 @@ def _remark_missing(processes: Iterable[Process], remarks: list[str]) -> None:
             )
         missing = sorted(set(range(max(sizes))) - {process.rank for process in members})
         if missing:
-            remarks.append(
-                f"attempt {number}: {_ranges(missing)} of {max(sizes)} ranks never wrote"
-            )
+            remarks.append(f"attempt {number}: {ranges(missing)} of {max(sizes)} ranks never wrote")
 
 
 def _one_in_two(processes: Iterable[Process]) -> Iterator[str]:
@@ -325,13 +324,3 @@ def _one_in_two(processes: Iterable[Process]) -> Iterator[str]:
                 "launcher nor shared steps say which processes were started together: if the clocks of "
                 "their nodes differ, they are one attempt, and all times are wrong"
             )
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """``3, 5 to 9`` for 3, 5, 6, 7, 8, 9."""
-    starts = [number for before, number in pairwise([-2, *numbers]) if number != before + 1]
-    ends = [number for number, after in pairwise([*numbers, -2]) if after != number + 1]
-    return ", ".join(
-        f"{start}" if start == end else f"{start} to {end}"
-        for start, end in zip(starts, ends, strict=True)
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -11,9 +11,30 @@ from typing import Any, cast
 import pyarrow as pa
 
 from holdfast.lines import LONGEST_LINE_BYTES, Block, Reject, Rejects, blocks
-from holdfast.runs.recording.events import EVENTS, Process
+from holdfast.runs.recording.events import Process
 from holdfast.runs.recording.lines import KINDS, Event, decode, process_of
 
+EVENTS = pa.schema(
+    [
+        pa.field("process", pa.int32()),  # index into `RecordedRun.processes`
+        pa.field("event", pa.dictionary(pa.int8(), pa.string())),  # kind, see the module
+        pa.field("t", pa.float64()),  # seconds since the process's recorder opened, monotonic
+        pa.field("seconds", pa.float64()),  # length of a span, else null
+        pa.field("inner_s", pa.float64()),  # of it inside nested spans; 0 without
+        pa.field("step", pa.int64()),
+        pa.field("tokens", pa.float64()),
+        pa.field("samples", pa.float64()),
+        pa.field("sync_s", pa.float64()),  # null: not measured
+        pa.field("collective_s", pa.float64()),  # of it in collectives; null: not told apart
+        pa.field("loss", pa.float64()),
+        pa.field("grad_norm", pa.float64()),
+        pa.field("weight_norm", pa.float64()),  # of a replicated model
+        pa.field("background_s", pa.float64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("what", pa.string()),  # of `begin`; the reason of a `pause`
+    ]
+)
+"""Columns of `RecordedRun.events`, ordered by process and, within one, as they were written."""
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
 
 
@@ -30,62 +51,46 @@ class RankFile:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass
-class _Found:
-    """What is gathered while a file is read."""
-
-    rejects: Rejects
-    parts: list[pa.Table] = field(default_factory=list)
-    told: list[Event] = field(default_factory=list)  # events ready and end
-    first_step_t: float | None = None
-    last_t: float = 0.0
-    beside: int = 0  # spans of other threads
-    remarks: list[str] = field(default_factory=list)
-
-    def remark(self, text: str) -> None:
-        self.remarks.append(f"{self.rejects.path.name}: {text}")
-
-
 def read_file(path: Path) -> RankFile:
     """Start, events and unusable lines of one file, in memory that its events need.
 
     Raises:
         OSError: it cannot be read.
     """
-    found = _Found(Rejects(path))
+    rejects, remarks, rows = Rejects(path), list[str](), list[Event]()
     process: Process | None = None
     with path.open("rb") as file:
         first = file.readline(LONGEST_LINE_BYTES)
         try:
             process = process_of(first, path)
         except ValueError as error:
-            _without_start(found, first, str(error))
+            remarks += _without_start(first, str(error), rejects)
         else:
             for block in blocks(file, line=2):
-                _take(block, found)
+                rows += _rows(block, rejects, remarks)
     if process is not None:
-        process = _followed(process, found)
-    rejects = found.rejects
+        process = _followed(process, rows)
+        remarks += _beside(rows)
     if rejects.count > len(rejects.kept):
-        found.remark(f"{rejects.count - len(rejects.kept):,} further lines are set aside")
-    events = pa.concat_tables(found.parts or [EVENTS.empty_table()])
-    return RankFile(path, process, events, tuple(rejects.kept), tuple(found.remarks))
+        remarks.append(f"{rejects.count - len(rejects.kept):,} further lines are set aside")
+    events = _table([row for row in rows if row.thread is None])
+    told = tuple(f"{path.name}: {remark}" for remark in remarks)
+    return RankFile(path, process, events, tuple(rejects.kept), told)
 
 
-def _without_start(found: _Found, first: bytes, reason: str) -> None:
+def _without_start(first: bytes, reason: str, rejects: Rejects) -> list[str]:
+    """Why a file has no start: remarks, or a reject."""
     head = b'{"event":"start"'
     if not first:
-        found.remark("empty; its process ended before it could write a line")
-    elif not first.endswith(b"\n") and (first.startswith(head) or head.startswith(first)):
-        found.remark("its process ended while it wrote the first line")
-    else:
-        found.rejects.add(1, f"the whole file is set aside: {reason}", first)
+        return ["empty; its process ended before it could write a line"]
+    if not first.endswith(b"\n") and (first.startswith(head) or head.startswith(first)):
+        return ["its process ended while it wrote the first line"]
+    rejects.add(1, f"the whole file is set aside: {reason}", first)
+    return []
 
 
-# --- Blocks --------------------------------------------------------------------------------------
-
-
-def _take(block: Block, found: _Found) -> None:
+def _rows(block: Block, rejects: Rejects, remarks: list[str]) -> list[Event]:
+    """The events of a block."""
     rows = []
     lines = block.data.split(b"\n")
     for number, line in enumerate(lines, block.first_line):
@@ -95,47 +100,41 @@ def _take(block: Block, found: _Found) -> None:
             rows.append(decode(line))
         except ValueError as error:
             if line is lines[-1]:
-                found.remark(f"its last line is cut after {len(line):,} bytes, as a kill leaves it")
+                remarks.append(
+                    f"its last line is cut after {len(line):,} bytes, as a kill leaves it"
+                )
             else:
-                found.rejects.add(number, str(error), line)
-    if rows:
-        _note(rows, found)
-        found.parts.append(_table([row for row in rows if row.thread is None]))
+                rejects.add(number, str(error), line)
+    return rows
 
 
-# --- What the lines say --------------------------------------------------------------------------
-
-
-def _note(rows: list[Event], found: _Found) -> None:
-    """Keep what the lines say of the process itself."""
-    found.last_t = max(found.last_t, *(row.t for row in rows))
-    found.beside += sum(row.thread is not None for row in rows)
-    found.told += [row for row in rows if row.event in ("ready", "end")]
-    if found.first_step_t is None:
-        begins = (max(0.0, row.t - (row.seconds or 0.0)) for row in rows if row.event == "step")
-        found.first_step_t = next(begins, None)
-
-
-def _followed(process: Process, found: _Found) -> Process:
+def _followed(process: Process, rows: list[Event]) -> Process:
     """The process with what its later events say of it."""
-    ready = [event for event in found.told if event.event == "ready"]
-    ends = [event for event in found.told if event.event == "end"]
-    lost = max((event.lost or 0 for event in ends), default=0)
-    if lost:
-        found.remark(f"{lost:,} events could not be written when they happened")
-    if found.beside:
-        found.remark(f"{found.beside:,} spans of other threads ran beside the training: left out")
+    ready = [row for row in rows if row.event == "ready"]
+    ends = [row for row in rows if row.event == "end"]
+    first = next(
+        (max(0.0, row.t - (row.seconds or 0.0)) for row in rows if row.event == "step"), None
+    )
     # A program that catches the signal may go on for a while; it was still told to end.
     end = next((each for each in ends if each.how == "signal"), ends[-1] if ends else None)
     how = None if end is None else end.how
     return replace(
         process,
-        ready_t=ready[0].t if ready else found.first_step_t,
+        ready_t=ready[0].t if ready else first,
         resumed_from=ready[0].resumed_from if ready else None,
-        last_t=found.last_t,
+        last_t=max((row.t for row in rows), default=0.0),
         end=cast(Any, how) if how in ("clean", "exception", "signal") else "none",
         end_detail="" if end is None else end.detail or "",
     )
+
+
+def _beside(rows: list[Event]) -> list[str]:
+    """What the events do not tell: those that were lost, and those of other threads."""
+    lost = max((row.lost or 0 for row in rows), default=0)
+    remarks = [f"{lost:,} events could not be written when they happened"] if lost else []
+    if beside := sum(row.thread is not None for row in rows):
+        remarks.append(f"{beside:,} spans of other threads ran beside the training: left out")
+    return remarks
 
 
 def _table(rows: list[Event]) -> pa.Table:

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.lines import Reject
-from holdfast.runs.recording.events import EVENTS, RecordedRun
+from holdfast.runs.recording.events import RecordedRun
 from holdfast.runs.recording.identity import checked_run_id
 from holdfast.runs.recording.placing import place
-from holdfast.runs.recording.rankfile import RankFile, read_file
+from holdfast.runs.recording.rankfile import EVENTS, RankFile, read_file
 
 RANK_FILES = "rank-*.jsonl"
 

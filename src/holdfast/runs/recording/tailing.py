@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from msgspec.structs import asdict
 
 from holdfast.lines import Block, Reject, Tail, reject
 from holdfast.runs.recording.events import Process
-from holdfast.runs.recording.lines import decode, process_of
+from holdfast.runs.recording.lines import Event, decode, process_of
 from holdfast.runs.recording.reading import RANK_FILES, run_folder
 
-Happening = tuple[Process, dict[str, Any]]
-"""An event as its line has it, and the process that wrote it."""
+Happening = tuple[Process, Event]
+"""An event, and the process that wrote it."""
 
 MOST_BYTES = 1 << 26
 """That one poll takes from one file; the rest waits for the next."""
@@ -92,10 +89,9 @@ class _RankTail:
             try:
                 if self._process is None:
                     self._process = process_of(line, self._path)
-                    event: dict[str, Any] = {"event": "start", "t": 0.0}
+                    event = Event("start", 0.0)
                 else:
-                    fields = asdict(decode(line)).items()
-                    event = {name: value for name, value in fields if value is not None}
+                    event = decode(line)
             except ValueError as error:
                 reason = str(error)
                 if self._process is None:

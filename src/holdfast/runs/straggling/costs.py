@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.runs.straggling.delays import Delays, blocks
+from holdfast.runs.straggling.delays import Delays
 from holdfast.runs.straggling.matrix import Floats, StepMatrix
 
 SECONDS_PER_HOUR = 3600.0
@@ -46,13 +46,11 @@ def costs(matrix: StepMatrix, found: Delays) -> Costs:
     slowest = late_by.argmax(axis=0)
     most = late_by[slowest, steps].astype(np.float64)
     by_step = most * per_second
-    by_rank, recoverable = np.zeros((2, late_by.shape[0]))
-    for block in blocks(late_by):
-        part = late_by[:, block]
-        tied = part == part.max(axis=0)
-        by_rank += tied @ (by_step[block] / tied.sum(axis=0))
-        second = np.partition(part, -2, axis=0)[-2].astype(np.float64)
-        np.add.at(recoverable, slowest[block], (most[block] - second) * per_second)
+    tied = late_by == late_by.max(axis=0)
+    by_rank = tied @ (by_step / tied.sum(axis=0))
+    second = np.partition(late_by, -2, axis=0)[-2].astype(np.float64)
+    recoverable = np.zeros(late_by.shape[0])
+    np.add.at(recoverable, slowest, (most - second) * per_second)
     worked = float((found.step_s + most).sum()) * per_second
     return Costs(by_rank, by_step, recoverable, worked, slowest)
 

@@ -7,7 +7,6 @@ checkpoint, a long batch) delays nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ FAR = 3.0
 LEAST_BLOCKS = 6
 LEAST_CORRELATION = 0.1
 """Smaller correlations are ignored."""
-_BLOCK_CELLS = 4_000_000
+_SAMPLE = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -91,15 +90,11 @@ def _neighbours_correlate(late_by: FloatMatrix) -> bool:
 
 
 def _over_medians(own: FloatMatrix, usual_s: float | None) -> Delays:
-    late_by = np.empty_like(own)
-    step_s = np.empty(own.shape[1])
-    spread = np.empty(own.shape[1])
-    for block in blocks(own):
-        times = own[:, block].T.astype(np.float64)  # [block, R]: a row is contiguous
-        step_s[block] = np.median(times, axis=1)
-        times -= step_s[block, None]
-        late_by[:, block] = times.T
-        spread[block] = MAD_TO_SIGMA * np.median(np.abs(times), axis=1)
+    times = own.T.astype(np.float64)  # [S, R]: a row is contiguous
+    step_s = np.median(times, axis=1)
+    times -= step_s[:, None]
+    spread = MAD_TO_SIGMA * np.median(np.abs(times), axis=1)
+    late_by = np.ascontiguousarray(times.T, dtype=np.float32)
     typical = np.median(late_by, axis=1).astype(np.float64)
     noise = _noise(late_by, typical)
     scale = np.maximum(spread, noise)
@@ -110,16 +105,9 @@ def _over_medians(own: FloatMatrix, usual_s: float | None) -> Delays:
     return Delays(late_by, step_s, usual, typical, noise, scale, _scores(late_by, scale))
 
 
-def blocks(own: FloatMatrix) -> Iterator[slice]:
-    """Slices of steps that hold a bounded number of cells."""
-    width = max(1, _BLOCK_CELLS // max(1, own.shape[0]))
-    for begin in range(0, own.shape[1], width):
-        yield slice(begin, begin + width)
-
-
 def _noise(late_by: FloatMatrix, typical: Floats) -> float:
     """1.4826 times the median of |d - typical| over all cells, of a sample where there are many."""
-    every = max(1, late_by.size // _BLOCK_CELLS)
+    every = max(1, late_by.size // _SAMPLE)
     residual = np.abs(late_by[:, ::every] - typical[:, None].astype(np.float32))
     return MAD_TO_SIGMA * float(np.median(residual))
 

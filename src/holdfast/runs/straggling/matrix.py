@@ -31,7 +31,6 @@ LEAST_COVERAGE = 0.5
 share are what can be compared, and it would leave few."""
 LEAST_DENSITY, LEAST_DENSITY_CELLS = 0.01, 10_000_000
 """A large matrix that is nearly empty shares no steps, and would not fit into memory."""
-LARGEST_LOOKUP = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,7 @@ class StepMatrix:
     """What was read, for people."""
 
 
-def fill(
-    rows: LongSteps, base: Base, source: str
-) -> tuple[StepMatrix, npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+def fill(rows: LongSteps, base: Base, source: str) -> tuple[StepMatrix, npt.NDArray[np.intp]]:
     """Rows of (rank, step) -> the matrix of the steps that all ranks share.
 
     Args:
@@ -104,59 +101,52 @@ def fill(
         source: what was read.
 
     Returns:
-        The matrix without labels and with one GPU a rank; the positions of the rows that came second;
-        and for every rank of the input (ascending) whether it is in the matrix.
+        The matrix without labels and with one GPU a rank; and the positions of the rows that came second.
 
     Raises:
         InputError: if fewer than two ranks share a step.
     """
-    ranks, row = _positions(rows.rank)
-    keys, column = _positions(_step_keys(rows))
+    if not rows.rank.size:
+        raise _nothing_shared(rows.rank, source)
+    ranks, row = np.unique(rows.rank, return_inverse=True)
+    # One number for each attempt and step, ascending with the attempt first.
+    least = int(rows.step.min())
+    span = int(rows.step.max()) - least + 1
+    attempt = np.zeros_like(rows.step) if rows.attempt is None else rows.attempt
+    keys, column = np.unique(attempt * span + (rows.step - least), return_inverse=True)
     size = ranks.size * keys.size
     if size > LEAST_DENSITY_CELLS and rows.rank.size < LEAST_DENSITY * size:
         raise _nothing_shared(ranks, source)
-    cells = row * keys.size + column
-    seen = np.bincount(cells, minlength=size)
-    again = np.zeros(0, dtype=np.intp)
-    if (seen > 1).any():
-        first = np.full(seen.size, cells.size, dtype=np.int64)
-        np.minimum.at(first, cells, np.arange(cells.size))
-        again = np.flatnonzero(first[cells] != np.arange(cells.size))
-    present = (seen > 0).reshape(ranks.size, keys.size)
-    kept, shared = _shared(present)
+    cells, first = np.unique(row * keys.size + column, return_index=True)
+    present = np.zeros(size, dtype=bool)
+    present[cells] = True
+    present = present.reshape(ranks.size, keys.size)
+    counts = present.sum(axis=1)
+    kept = counts >= LEAST_COVERAGE * np.median(counts)  # [ranks]
+    shared = present[kept].all(axis=0)  # [keys]
     if kept.sum() < 2 or not shared.any():
         raise _nothing_shared(ranks, source)
-    written = np.delete(np.arange(cells.size), again) if again.size else slice(None)
 
-    def dense(values: FloatMatrix | None) -> FloatMatrix | None:
-        if values is None:
-            return None
+    def dense(values: FloatMatrix) -> FloatMatrix:
         matrix = np.zeros(size, dtype=np.float32)
-        matrix[cells[written]] = values[written]
-        square = matrix.reshape(ranks.size, keys.size)
-        return square if kept.all() and shared.all() else square[np.ix_(kept, shared)]
+        matrix[cells] = values[first]
+        return matrix.reshape(ranks.size, keys.size)[np.ix_(kept, shared)]
 
-    own = dense(rows.own_s)
-    assert own is not None
-    attempts, steps = _keyed(rows, keys[shared])
-    return (
-        StepMatrix(
-            base,
-            ranks[kept],
-            steps,
-            attempts,
-            own,
-            dense(rows.data_wait_s),
-            dense(rows.waited_s),
-            gpus=np.ones(int(kept.sum())),
-            labels=({},) * int(kept.sum()),
-            steps_not_shared=int(present[kept].any(axis=0).sum() - shared.sum()),
-            ranks_set_aside=tuple(ranks[~kept].tolist()),
-            source=source,
-        ),
-        again,
-        kept,
+    matrix = StepMatrix(
+        base,
+        ranks[kept],
+        keys[shared] % span + least,
+        keys[shared] // span,
+        dense(rows.own_s),
+        None if rows.data_wait_s is None else dense(rows.data_wait_s),
+        None if rows.waited_s is None else dense(rows.waited_s),
+        gpus=np.ones(int(kept.sum())),
+        labels=({},) * int(kept.sum()),
+        steps_not_shared=int(present[kept].any(axis=0).sum() - shared.sum()),
+        ranks_set_aside=tuple(ranks[~kept].tolist()),
+        source=source,
     )
+    return matrix, np.delete(np.arange(rows.rank.size), first)
 
 
 def _nothing_shared(ranks: Ints, source: str) -> InputError:
@@ -168,47 +158,3 @@ def _nothing_shared(ranks: Ints, source: str) -> InputError:
         expected="the same steps on two ranks or more",
         remedy="give the files of all ranks of one run",
     )
-
-
-def _shared(present: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """The ranks that have enough steps, [R], and the steps that all of those did, [S]."""
-    counts = present.sum(axis=1)
-    kept = counts >= LEAST_COVERAGE * np.median(counts)
-    return kept, present[kept].all(axis=0)
-
-
-def _step_keys(rows: LongSteps) -> Ints:
-    """One number for each attempt and step, ascending with the attempt first."""
-    if rows.attempt is None or not rows.step.size:
-        return rows.step
-    span = int(rows.step.max()) - int(rows.step.min()) + 1
-    keys: Ints = rows.attempt * span + (rows.step - rows.step.min())
-    return keys
-
-
-def _keyed(rows: LongSteps, keys: Ints) -> tuple[Ints, Ints]:
-    """Attempt and step of each key of `_step_keys`."""
-    if rows.attempt is None:
-        return np.zeros(keys.size, dtype=np.int64), keys
-    least = int(rows.step.min())
-    span = int(rows.step.max()) - least + 1
-    return keys // span, keys % span + least
-
-
-def _positions(values: Ints) -> tuple[Ints, Ints]:
-    """The distinct values, ascending, and the position of each value among them.
-
-    A table look-up where the values lie close together, which is ten times as fast as sorting.
-    """
-    if not values.size:
-        return values, values
-    least = int(values.min())
-    span = int(values.max()) - least + 1
-    if span > min(LARGEST_LOOKUP, 10 * values.size + 1000):
-        distinct, position = np.unique(values, return_inverse=True)
-        return distinct, position.astype(np.int64)
-    present = np.zeros(span, dtype=bool)
-    present[values - least] = True
-    distinct = np.flatnonzero(present) + least
-    lookup = np.cumsum(present) - 1
-    return distinct, lookup[values - least]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +36,8 @@ class Persistence:
     """[R] share of the steps in which the rank was late by more than the least slowdown."""
     q_value: Floats
     """[R] the false discovery rate at which "late no more often than others" is rejected."""
-    late: Bools
-    """[R] late in most steps, and significantly more often than others."""
     persistent: Bools
-    """[R] late, and an outlier among the ranks."""
+    """[R] late in most steps, significantly more often than others, and an outlier among the ranks."""
     since: Ints
     """[R] the step (index) since which a persistent rank is slow; 0: all the time."""
     block: int
@@ -61,13 +59,30 @@ def persistence(found: Delays, *, alpha: float, least_delay_s: float) -> Persist
     Where no rank is slow, 2 alone keeps the share of runs with any false alarm at `alpha` or less. A
     step here is a block of steps where single ones are not independent (`delays.independent`).
     """
-    share = (found.late_by_s > np.float32(least_delay_s)).mean(axis=1)
     blocks, length = independent(found)
-    verdict = _of_independent(blocks, alpha, least_delay_s)
-    since = np.zeros(share.size, dtype=np.int64)
-    for rank in np.flatnonzero(verdict.persistent).tolist():
-        since[rank] = onset(found.late_by_s[rank])
-    return replace(verdict, late_share=share, since=since, block=length)
+    steps = blocks.late_by_s.shape[1]
+    late = blocks.late_by_s > np.float32(least_delay_s)
+    slowest = blocks.late_by_s == blocks.late_by_s.max(axis=0)
+    marks = (late, late & blocks.far(), late & slowest)
+    recent = round(RECENT_SHARE * steps)
+    begins = [0, steps - recent] if recent >= LEAST_RECENT_STEPS else [0]  # [W] of the windows
+    p = np.array([_p_value([mark[:, begin:] for mark in marks]) for begin in begins])  # [W, R]
+    q = benjamini_hochberg(p.ravel()).reshape(p.shape)
+    often = np.array([late[:, begin:].mean(axis=1) > 0.5 for begin in begins])
+    outlying = np.array([_is_outlier(blocks, begin) for begin in begins])
+    lasting = often & (q <= alpha) & outlying
+    chosen = np.where(lasting[0] | ~lasting[-1], 0, len(begins) - 1)  # the window that convicts
+    persistent: Bools = np.logical_or.reduce(lasting)
+    since = [
+        onset(own) if slow else 0 for own, slow in zip(found.late_by_s, persistent, strict=True)
+    ]
+    return Persistence(
+        late_share=(found.late_by_s > np.float32(least_delay_s)).mean(axis=1),
+        q_value=q[chosen, np.arange(persistent.size)],
+        persistent=persistent,
+        since=np.array(since),
+        block=length,
+    )
 
 
 def onset(late_by: FloatMatrix) -> int:
@@ -85,38 +100,6 @@ def onset(late_by: FloatMatrix) -> int:
     change = LEAST_SIDE + int(sums.argmin())
     before, after = np.median(late_by[:change]), np.median(late_by[change:])
     return change if before < 0.5 * after else 0
-
-
-def _of_independent(found: Delays, alpha: float, least_delay_s: float) -> Persistence:
-    steps = found.late_by_s.shape[1]
-    late = found.late_by_s > np.float32(least_delay_s)
-    marks = (late, late & found.far(), late & (found.late_by_s == found.late_by_s.max(axis=0)))
-    begins = [0]
-    recent = round(RECENT_SHARE * steps)
-    if recent >= LEAST_RECENT_STEPS:
-        begins.append(steps - recent)
-    p = np.array([_p_value([mark[:, begin:] for mark in marks]) for begin in begins])  # [W, R]
-    q = benjamini_hochberg(p.ravel()).reshape(p.shape)
-    share = np.array([late[:, begin:].mean(axis=1) for begin in begins])
-    typical = np.array([np.median(found.late_by_s[:, begin:], axis=1) for begin in begins])
-    slow = (share > 0.5) & (q <= alpha)
-    outlying = np.array(
-        [
-            _is_outlier(delay, found.noise_s, steps - begin)
-            for delay, begin in zip(typical, begins, strict=True)
-        ]
-    )
-    lasting = slow & outlying
-    chosen = np.where(lasting[0] | ~lasting[-1], 0, len(begins) - 1)  # the window that convicts
-    each = np.arange(p.shape[1])
-    return Persistence(
-        share[0],
-        q[chosen, each],
-        np.logical_or.reduce(slow),
-        np.logical_or.reduce(lasting),
-        since=np.zeros(each.size, dtype=np.int64),
-        block=1,
-    )
 
 
 def least_steps(ranks: int, alpha: float) -> int:
@@ -157,11 +140,14 @@ def poisson_binomial(marks: npt.ArrayLike, ranks: int) -> Floats:
     return chance
 
 
-def _is_outlier(typical: Floats, noise: float, steps: int) -> Bools:
-    """[R] whether a typical delay is far from those of the other ranks."""
+def _is_outlier(found: Delays, begin: int) -> Bools:
+    """[R] whether the typical delay from a step on is far from those of the other ranks."""
+    window = found.late_by_s[:, begin:]
+    typical = np.median(window, axis=1)
     if typical.size < 3:
         return np.ones(typical.size, dtype=bool)
     above = typical - np.median(typical)
     spread = MAD_TO_SIGMA * float(np.median(np.abs(above)))
-    far: Bools = above > FAR * max(spread, MEAN_TO_SIGMA * noise / math.sqrt(steps))
+    chance = MEAN_TO_SIGMA * found.noise_s / math.sqrt(window.shape[1])
+    far: Bools = above > FAR * max(spread, chance)
     return far

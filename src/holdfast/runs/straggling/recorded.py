@@ -59,7 +59,7 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
         data[usable].astype(np.float32),
         together[usable].astype(np.float32) if np.isfinite(together[usable]).all() else None,
     )
-    found, again, _ = fill(rows, base, str(run.folder))
+    found, again = fill(rows, base, str(run.folder))
     last = _last_processes(run, found.ranks)
     remarks = list(run.remarks)
     if base == "own" and (without := int((~known).sum())):

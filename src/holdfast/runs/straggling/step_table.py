@@ -50,12 +50,6 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
     table = _typed(path, raw)
     good, reasons = _usable(table)
     total = table.num_rows + len(refused)
-    number = {name: table[name].to_numpy() for name in NUMBERS if name in table.column_names}
-    whole = {name: table[name].to_numpy() for name in WHOLE if name in table.column_names}
-    own = number["seconds"] - number.get("sync_s", 0.0)
-
-    def narrow(name: str) -> npt.NDArray[np.float32] | None:
-        return number[name][good].astype(np.float32) if name in number else None
 
     def rejects() -> Rejects:
         rows = [(int(lines[at]), why, _row_text(raw, at)) for at, why in reasons.items()]
@@ -68,28 +62,25 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
 
     if not good.any():
         rejects()
-    every = bool(good.all())
     position = np.flatnonzero(good)
-
-    def integers(name: str) -> Ints:
-        values = whole[name] if every else whole[name][good]
-        made: Ints = values.astype(np.int64, copy=False)
-        return made
-
+    names = [name for name in (*WHOLE, *NUMBERS) if name in table.column_names]
+    number = {name: table[name].to_numpy()[good] for name in names}
+    whole = {name: number[name].astype(np.int64) for name in names if name in WHOLE}
+    single = {name: number[name].astype(np.float32) for name in names if name in NUMBERS}
     rows = LongSteps(
-        integers("rank"),
-        integers("step"),
-        (own if every else own[good]).astype(np.float32),
-        integers("attempt") if "attempt" in whole else None,
-        narrow("data_wait_s"),
+        whole["rank"],
+        whole["step"],
+        (number["seconds"] - number.get("sync_s", 0.0)).astype(np.float32),
+        whole.get("attempt"),
+        single.get("data_wait_s"),
     )
-    found, again, _ = fill(rows, "own", str(path))
+    found, again = fill(rows, "own", str(path))
     reasons |= dict.fromkeys(position[again].tolist(), "duplicate rank and step")
     rejected = rejects()
     labels, remarks = _labels(table, rows.rank, position, found.ranks)
     gpus = np.ones(found.ranks.size)
     if "gpus" in number:
-        gpus = number["gpus"][good][_first_rows(rows.rank, found.ranks)]
+        gpus = number["gpus"][_first_rows(rows.rank, found.ranks)]
     return replace(
         found,
         gpus=gpus,
@@ -169,9 +160,7 @@ def _expected() -> str:
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as whole numbers if all are, else as doubles, null where there is no number."""
-    if pa.types.is_integer(column.type) and not column.null_count:
-        return column
+    """The column as doubles, null where there is no number."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column.cast(pa.float64(), safe=False)
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
@@ -194,12 +183,11 @@ def _usable(table: pa.Table) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
         if name not in table.column_names:
             continue
         values = table[name].to_numpy()
-        if values.dtype.kind == "f":
-            refuse(~np.isfinite(values), f"{name} is not a number")
+        refuse(~np.isfinite(values), f"{name} is not a number")
         refuse(values < 0, f"{name} is negative")
-        if name in WHOLE and values.dtype.kind == "f":
+        if name in WHOLE:
             refuse(values != np.floor(values), f"{name} is not a whole number")
-            refuse(values > 2**53, f"{name} is too large")
+            refuse(values >= 2**53, f"{name} is too large")
     seconds = table["seconds"].to_numpy()
     for name in ("sync_s", "data_wait_s"):
         if name in table.column_names:

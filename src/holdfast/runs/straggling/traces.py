@@ -13,19 +13,18 @@ where the trace has none, every operator on the CPU. Steps are the ``ProfilerSte
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from holdfast import progress
 from holdfast.errors import InputError
 from holdfast.runs.straggling.matrix import Floats, LongSteps, StepMatrix, fill
-from holdfast.runs.straggling.trace_events import TraceFile
+from holdfast.runs.straggling.trace_events import Event, read_events
 
 STEP = re.compile(r"ProfilerStep#(\d+)")
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
@@ -109,7 +108,7 @@ def matrix_of_traces(paths: Sequence[Path]) -> StepMatrix:
         waited = np.concatenate([_exposed_us(t) * US for t in traces]).astype(np.float32)
         rows = replace(rows, waited_s=waited)
     waits = any(trace.collectives for trace in traces)
-    found, _, _ = fill(rows, "own" if waits else "unknown", source)
+    found, _ = fill(rows, "own" if waits else "unknown", source)
     kept = [trace for trace in traces if trace.rank in set(found.ranks.tolist())]
     return replace(
         found,
@@ -120,121 +119,69 @@ def matrix_of_traces(paths: Sequence[Path]) -> StepMatrix:
 
 def read_trace(path: Path) -> RankTrace:
     """Steps and exposed collectives of one trace."""
-    file = TraceFile(path)
-    spans = _Spans()
-    for event in file.events():
-        spans.add(event)
-    collectives = _merged(spans.collectives)
-    busy = _merged(spans.device if spans.on_device else spans.cpu)
-    marked = bool(spans.steps)
-    if not marked:
-        if not np.isfinite(spans.first):
-            raise InputError(
-                "the trace has no events",
-                code="no-data",
-                path=path,
-                expected="events with a duration",
-            )
-        spans.steps[0] = (spans.first, spans.last)
-    numbers = sorted(spans.steps)
-    times = np.array([spans.steps[number] for number in numbers], dtype=np.float64)
+    trace = read_events(path)
+    timed = [each for each in trace.traceEvents if _has_length(each)]
+    if not timed:
+        raise InputError(
+            "the trace has no events",
+            code="no-data",
+            path=path,
+            expected="events with a duration",
+        )
+    keys = [(str(each.cat), str(each.name)) for each in timed]
+    kinds = {key: _kind(*key) for key in dict.fromkeys(keys)}  # names repeat
+    kind = np.array([kinds[key] for key in keys])
+    begin = np.array([each.ts for each in timed], dtype=np.float64)
+    spans = np.stack([begin, begin + [each.dur for each in timed]], axis=1)  # [n, 2]
+    steps: dict[int, Floats] = {}
+    for place in np.flatnonzero(kind == "step").tolist():
+        steps.setdefault(int(keys[place][1].partition("#")[2]), spans[place])
+    marked = bool(steps)
+    steps = steps or {0: np.array([spans.min(), spans.max()])}
+    times = np.array([steps[number] for number in sorted(steps)])
+    work = "device" if (kind == "device").any() else "cpu"
     return RankTrace(
         path,
-        _rank(path, file.header),
-        str(file.header.get("host_name") or ""),
-        tuple(numbers),
+        _rank(path, trace.distributedInfo),
+        str(trace.host_name or ""),
+        tuple(sorted(steps)),
         times[:, 0],
         times[:, 1],
-        _without(collectives, busy),
+        _alone(spans[kind == "collective"], spans[kind == work]),
         marked,
-        len(spans.collectives) // 2,
-        spans.messages,
+        int((kind == "collective").sum()),
+        any(kinds[key] == "collective" and MESSAGE.search(key[1]) for key in kinds),
     )
 
 
-class _Spans:
-    """The intervals of a trace as they come by: begin, end, begin, end, in microseconds."""
-
-    def __init__(self) -> None:
-        self.steps: dict[int, tuple[float, float]] = {}
-        self.collectives = array("d")
-        self.device = array("d")
-        self.cpu = array("d")
-        self.messages = False
-        self.first, self.last = float("inf"), float("-inf")
-        self._kinds: dict[tuple[str, str], array[float] | None] = {}
-
-    @property
-    def on_device(self) -> bool:
-        return len(self.device) > 0
-
-    def add(self, event: dict[str, Any]) -> None:
-        if event.get("ph") != "X":
-            return
-        key = str(event.get("cat")), str(event.get("name"))
-        begin, length = event.get("ts"), event.get("dur", 0)
-        if not isinstance(begin, (int, float)) or not isinstance(length, (int, float)):
-            return
-        if not length >= 0 or key[0] == "Trace":
-            return
-        end = begin + length
-        if begin < self.first:
-            self.first = begin
-        if end > self.last:
-            self.last = end
-        try:
-            kind = self._kinds[key]
-        except KeyError:
-            step = STEP.match(key[1])
-            kind = self._kinds[key] = None if step else self._kind(*key)
-            if kind is self.collectives and MESSAGE.search(key[1]):
-                self.messages = True
-            if step and key[0] != SHADOW:
-                self.steps[int(step[1])] = (begin, end)
-        if kind is not None:
-            kind.append(begin)
-            kind.append(end)
-
-    def _kind(self, category: str, name: str) -> array[float] | None:
-        """Where events of a category and name go; names repeat, so this is asked once for each."""
-        if category in DEVICE:
-            return self.collectives if COLLECTIVE_KERNEL.search(name) else self.device
-        if category == SHADOW:
-            return None
-        if COLLECTIVE_RANGE.match(name):
-            return self.collectives
-        return self.cpu if category in CPU and not LAUNCH.search(name) else None
+def _has_length(event: Event) -> bool:
+    numbers = isinstance(event.ts, (int, float)) and isinstance(event.dur, (int, float))
+    return event.ph == "X" and numbers and event.dur >= 0 and event.cat != "Trace"
 
 
-def _merged(flat: array[float]) -> Intervals:
-    """The union of intervals."""
-    pairs = np.frombuffer(flat, dtype=np.float64).reshape(-1, 2) if flat else np.zeros((0, 2))
-    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
-    if not len(pairs):
-        return Intervals(pairs[:, 0], pairs[:, 1])
-    reach = np.maximum.accumulate(pairs[:, 1])
-    opens = np.concatenate([[True], pairs[1:, 0] > reach[:-1]])
-    first = np.flatnonzero(opens)
-    last = np.concatenate([first[1:] - 1, [len(pairs) - 1]])
-    return Intervals(pairs[first, 0], reach[last])
+def _kind(category: str, name: str) -> Literal["step", "collective", "device", "cpu", ""]:
+    """What events of a category and name are; empty: nothing that counts."""
+    if category in DEVICE:
+        return "collective" if COLLECTIVE_KERNEL.search(name) else "device"
+    if category == SHADOW:
+        return ""
+    if STEP.match(name):
+        return "step"
+    if COLLECTIVE_RANGE.match(name):
+        return "collective"
+    return "cpu" if category in CPU and not LAUNCH.search(name) else ""
 
 
-def _without(some: Intervals, others: Intervals) -> Intervals:
-    """The parts of `some` that no interval of `others` covers."""
-    edges = np.unique(np.concatenate([some.begin, some.end, others.begin, others.end]))
-    if edges.size < 2:
-        return some
-    middle = (edges[:-1] + edges[1:]) / 2
-    chosen = _contains(some, middle) & ~_contains(others, middle)
-    change = np.diff(chosen.astype(np.int8), prepend=0, append=0)
-    return Intervals(edges[np.flatnonzero(change == 1)], edges[np.flatnonzero(change == -1)])
-
-
-def _contains(intervals: Intervals, times: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    if not intervals.begin.size:
-        return np.zeros(times.size, dtype=bool)
-    index = np.searchsorted(intervals.begin, times, side="right") - 1
-    return (index >= 0) & (times < intervals.end[np.maximum(index, 0)])
+def _alone(some: Floats, others: Floats) -> Intervals:
+    """When some interval of the first [n, 2] is open and none of the second is."""
+    edges = np.concatenate([some.ravel(), others.ravel()])
+    change = np.zeros((2, edges.size), dtype=np.int64)
+    change[0, : some.size : 2], change[0, 1 : some.size : 2] = 1, -1
+    change[1, some.size :: 2], change[1, some.size + 1 :: 2] = 1, -1
+    order = np.argsort(edges, kind="stable")
+    edges, open_ = edges[order], np.cumsum(change[:, order], axis=1)
+    alone = (open_[0, :-1] > 0) & (open_[1, :-1] == 0) & (np.diff(edges) > 0)
+    return Intervals(edges[:-1][alone], edges[1:][alone])
 
 
 def _exposed_us(trace: RankTrace) -> Floats:
@@ -246,9 +193,8 @@ def _own_us(trace: RankTrace) -> Floats:
     return np.maximum(trace.end - trace.begin - _exposed_us(trace), 0.0)
 
 
-def _rank(path: Path, header: dict[str, Any]) -> int:
+def _rank(path: Path, told: Any) -> int:
     """The rank that the trace names, or else its file name (``rank_3``, ``rank3``)."""
-    told = header.get("distributedInfo")
     if isinstance(told, dict) and isinstance(told.get("rank"), int):
         return int(told["rank"])
     named = RANK_IN_NAME.search(path.name)

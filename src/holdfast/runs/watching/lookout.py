@@ -10,9 +10,9 @@ No file, no clock: time is what the caller says, in seconds of run time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.runs.watching import detectors
 from holdfast.runs.watching.alarms import Change, Ledger
@@ -24,6 +24,7 @@ from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
 if TYPE_CHECKING:
     from holdfast.runs.goodput.attempts import AttemptAccount
     from holdfast.runs.recording.events import Process
+    from holdfast.runs.recording.lines import Event
     from holdfast.runs.watching.step_summaries import StepSummary
 
 ROLLING_S = 3600.0
@@ -54,9 +55,7 @@ class Lookout:
         self._losses = detectors.NotFinite()
         self._productive: deque[tuple[float, float]] = deque()
 
-    def take(
-        self, process: Process, event: Mapping[str, Any], at_s: float, opened_at: float
-    ) -> None:
+    def take(self, process: Process, event: Event, at_s: float, opened_at: float) -> None:
         """Fold one event; see `RunState.take`."""
         self.run.take(process, event, at_s, opened_at)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.runs.watching.alarms import Change
 from holdfast.runs.watching.lookout import Lookout
@@ -13,10 +13,10 @@ from holdfast.runs.watching.run_clock import RunClock
 
 if TYPE_CHECKING:
     from holdfast.runs.recording.events import Process
+    from holdfast.runs.recording.lines import Event
+    from holdfast.runs.recording.tailing import Happening
 
-Happening = tuple["Process", Mapping[str, Any]]
-"""Who wrote it, and the event."""
-Known = tuple[float, "Process", Mapping[str, Any], float]
+Known = tuple[float, "Process", "Event", float]
 """(run time at which it became known, who wrote it, the event, run time of its process's ``t`` 0)."""
 
 
@@ -75,7 +75,5 @@ def replayed(
 def _placed(events: Iterable[Happening], opened_at: float) -> Iterator[Known]:
     latest = opened_at
     for process, event in events:
-        t = event.get("t")
-        if isinstance(t, (int, float)):
-            latest = max(latest, opened_at + t)
+        latest = max(latest, opened_at + event.t)
         yield latest, process, event, opened_at

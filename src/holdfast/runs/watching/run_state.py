@@ -8,17 +8,17 @@ how often somebody looks.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.runs.watching.level_shift import SortedWindow
 from holdfast.runs.watching.step_summaries import RankStep, StepSummaries, StepSummary
 
 if TYPE_CHECKING:
     from holdfast.runs.recording.events import Process
+    from holdfast.runs.recording.lines import Event
 
 EXCUSED = ("checkpoint", "evaluation", "pause")
 """Spans other than steps, whose begin is recorded too."""
@@ -91,7 +91,6 @@ class RunState:
     """The highest step that was ever completed."""
     completed_before: int | None = None
     """... before the present attempt: what it does again up to here is replayed."""
-    resumed_from: int | None = None
     first_at: float | None = None
     """Run time of the first step completed in the present attempt."""
     heard_at: float = 0.0
@@ -104,47 +103,43 @@ class RunState:
     productive_before_s: float = 0.0
     """Sum over earlier attempts, each the mean over its ranks."""
     replayed_before_s: float = 0.0
-    unusable: int = 0
-    """Number of events without usable content."""
     _by_file: dict[Path, Rank] = field(default_factory=dict)
     _launch: str = ""
     _summaries: StepSummaries = field(default_factory=StepSummaries)
 
-    def take(
-        self, process: Process, event: Mapping[str, Any], at_s: float, opened_at: float
-    ) -> None:
+    def take(self, process: Process, event: Event, at_s: float, opened_at: float) -> None:
         """Fold one event.
 
         Args:
             process: who wrote it.
-            event: the line.
+            event: what its line says.
             at_s: run time at which it became known.
             opened_at: run time of the process's ``t`` 0.
         """
         rank = self._by_file.get(process.file)
         if rank is None:
             rank = self._join(process, at_s, opened_at)
-        kind, t = event.get("event"), event.get("t")
-        if not isinstance(kind, str) or not isinstance(t, (int, float)) or not math.isfinite(t):
-            self.unusable += 1
-            return
         rank.seen_at = max(rank.seen_at, at_s)
-        if kind == "alive":
-            rank.beat_s = max(0.0, t - rank.t)
-        rank.t = max(rank.t, t)
+        if event.event == "alive":
+            rank.beat_s = max(0.0, event.t - rank.t)
+        rank.t = max(rank.t, event.t)
         if rank is not self.ranks.get(process.rank):
             return  # of an attempt that is over
         self.heard_at = max(self.heard_at, at_s)
-        if kind in ("alive", "published") or "thread" in event:
+        if event.event in ("alive", "published") or event.thread is not None:
             return  # the process is alive, which does not mean progress
         rank.progress_at, rank.progress_t = rank.seen_at, rank.t
-        take = _TAKERS.get(kind)
-        if take is None:
-            return
-        try:
-            take(self, rank, event, float(t), at_s)
-        except (KeyError, TypeError, ValueError):
-            self.unusable += 1
+        match event.event:
+            case "begin" if event.what in EXCUSED:
+                rank.inside.append(event.what)
+            case "data_wait":
+                rank.data_wait_s += event.own_s
+            case "step" if event.step is not None:
+                self._take_step(rank, event, event.step, at_s)
+            case "checkpoint" | "evaluation" | "pause":
+                self._take_span(rank, event)
+            case "end":
+                rank.ended, rank.end_detail = event.how or "exception", event.detail or ""
 
     def settle(self, at_s: float) -> None:
         """Hand out the steps that all ranks have told of; call it when a batch of events is taken."""
@@ -205,98 +200,37 @@ class RunState:
         self.ranks = {}
         self.world_size = 0
         self.completed_before = self.completed
-        self.resumed_from = self.first_at = None
+        self.first_at = None
         self._summaries.start_again()
         self.on_attempt(at_s)
 
-    def _take_ready(self, rank: Rank, event: Mapping[str, Any], t: float, at_s: float) -> None:
-        step = event.get("resumed_from")
-        if step is not None:
-            self.resumed_from = int(step)
-
-    def _take_begin(self, rank: Rank, event: Mapping[str, Any], t: float, at_s: float) -> None:
-        what = event["what"]
-        if what in EXCUSED:
-            rank.inside.append(what)
-
-    def _take_data_wait(self, rank: Rank, event: Mapping[str, Any], t: float, at_s: float) -> None:
-        rank.data_wait_s += _own(event)
-
-    def _take_span(self, rank: Rank, event: Mapping[str, Any], t: float, at_s: float) -> None:
-        kind, seconds = event["event"], _seconds(event)
-        if kind in rank.inside:
-            while rank.inside.pop() != kind:
+    def _take_span(self, rank: Rank, event: Event) -> None:
+        seconds = event.seconds or 0.0
+        if event.event in rank.inside:
+            while rank.inside.pop() != event.event:
                 pass
-        rank.excuse(t - seconds, seconds)
-        self._note(kind, seconds)
+        rank.excuse(event.t - seconds, seconds)
+        self._note(event.event, seconds)
 
-    def _take_end(self, rank: Rank, event: Mapping[str, Any], t: float, at_s: float) -> None:
-        rank.ended = str(event.get("how") or "exception")
-        rank.end_detail = str(event.get("detail") or "")
-
-    def _take_step(self, rank: Rank, event: Mapping[str, Any], t: float, at_s: float) -> None:
-        step, own_s = int(event["step"]), _own(event)
+    def _take_step(self, rank: Rank, event: Event, step: int, at_s: float) -> None:
         if rank.step is None:
-            self._note(INITIALISATION, t + rank.process.lived_s)
+            self._note(INITIALISATION, event.t + rank.process.lived_s)
             self.first_at = at_s if self.first_at is None else self.first_at
         elif step <= rank.step:
             self._summaries.start_again()
         period_s = None
         if rank.step_t is not None:
             excused = sum(length for _, length in rank.excused)
-            period_s = max(t - rank.step_t - excused, own_s)
+            period_s = max(event.t - rank.step_t - excused, event.own_s)
         if self.completed_before is not None and step <= self.completed_before:
-            self.replayed_s += own_s
+            self.replayed_s += event.own_s
         else:
-            self.productive_s += own_s
-        if self.completed is None or step > self.completed:
-            self.completed = step
-        self._summaries.add(
-            RankStep(
-                rank.process.rank,
-                step,
-                own_s,
-                period_s,
-                rank.data_wait_s,
-                max(0.0, own_s - float(event.get("sync_s") or 0.0)),
-                _number(event, "tokens"),
-                _number(event, "samples"),
-                _number(event, "loss"),
-                _number(event, "grad_norm"),
-            )
-        )
-        rank.step, rank.step_t, rank.data_wait_s = step, t, 0.0
+            self.productive_s += event.own_s
+        self.completed = step if self.completed is None else max(step, self.completed)
+        self._summaries.add(RankStep(rank.process.rank, event, period_s, rank.data_wait_s))
+        rank.step, rank.step_t, rank.data_wait_s = step, event.t, 0.0
         rank.inside.clear()
         rank.excused.clear()
 
     def _note(self, kind: str, seconds: float) -> None:
         self.spans.setdefault(kind, SortedWindow(_SPANS_KEPT)).add(seconds)
-
-
-_TAKERS: dict[str, Callable[[RunState, Rank, Mapping[str, Any], float, float], None]] = {
-    "ready": RunState._take_ready,
-    "begin": RunState._take_begin,
-    "data_wait": RunState._take_data_wait,
-    "checkpoint": RunState._take_span,
-    "evaluation": RunState._take_span,
-    "pause": RunState._take_span,
-    "step": RunState._take_step,
-    "end": RunState._take_end,
-}
-
-
-def _seconds(event: Mapping[str, Any]) -> float:
-    seconds = float(event["seconds"])
-    if not 0 <= seconds < math.inf:
-        raise ValueError
-    return seconds
-
-
-def _own(event: Mapping[str, Any]) -> float:
-    return max(0.0, _seconds(event) - float(event.get("inner_s") or 0.0))
-
-
-def _number(event: Mapping[str, Any], name: str) -> float | None:
-    """A number of the event; a loss that is none is written as text (NaN, Infinity)."""
-    value = event.get(name)
-    return None if value is None else float(value)

@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.runs.recording.lines import Event
 
 MOST_AHEAD = 2
 """Once a rank is so many steps ahead, a step waits for no more ranks."""
@@ -16,19 +20,21 @@ class RankStep:
     """One step of one rank."""
 
     rank: int
-    step: int
-    own_s: float
-    """Its length without the spans inside."""
+    event: Event
     period_s: float | None
     """Time since the previous step's end without checkpoints, evaluations, pauses; None: first step."""
     data_wait_s: float
     """Time of the period spent waiting for data."""
-    work_s: float
-    """`own_s` without waiting for the other ranks, if that is recorded."""
-    tokens: float | None = None
-    samples: float | None = None
-    loss: float | None = None
-    grad_norm: float | None = None
+
+    @property
+    def step(self) -> int:
+        """Its number."""
+        return self.event.step or 0
+
+    @property
+    def work_s(self) -> float:
+        """Its own time without waiting for the other ranks, if that is recorded."""
+        return max(0.0, self.event.own_s - (self.event.sync_s or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +96,15 @@ def _summed_up(said: list[RankStep]) -> StepSummary:
     return StepSummary(
         said[0].step,
         len(said),
-        median(one.own_s for one in said),
+        median(one.event.own_s for one in said),
         median(periods) if periods else None,
         median(one.data_wait_s for one in said),
-        _mean([one.tokens for one in said]),
-        _mean([one.samples for one in said]),
-        _middle([one.loss for one in said]),
-        _middle([one.grad_norm for one in said]),
-        _not_finite(said),
+        _mean([one.event.tokens for one in said]),
+        _mean([one.event.samples for one in said]),
+        _middle([one.event.loss for one in said]),
+        _middle([one.event.grad_norm for one in said]),
+        tuple(sorted(one.rank for one in said if _is_odd(one.event.loss))),
         {one.rank: one.work_s for one in said},
-    )
-
-
-def _not_finite(said: list[RankStep]) -> tuple[int, ...]:
-    return tuple(
-        sorted(one.rank for one in said if one.loss is not None and not isfinite(one.loss))
     )
 
 
@@ -113,8 +113,13 @@ def _mean(values: list[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _middle(values: list[float | None]) -> float | None:
+def _middle(values: list[Any]) -> float | None:
     """The median; a value that is not finite takes precedence."""
     known = [value for value in values if value is not None]
-    odd = [value for value in known if not isfinite(value)]
+    odd = [value for value in known if _is_odd(value)]
     return odd[0] if odd else median(known) if known else None
+
+
+def _is_odd(value: Any) -> bool:
+    """Whether a value is recorded, and no number."""
+    return value is not None and not isfinite(value)

@@ -430,7 +430,7 @@ def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: 
         now_s,
         opened,
         tuple(lookout.ledger.open.values()),
-        rejected + run.unusable,
+        rejected,
         lookout.account(run.attempt),
     )
 
