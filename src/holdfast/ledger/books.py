@@ -450,7 +450,7 @@ def _gaps(log: FleetLog, had: Capacity, used: Use, doubts: Sequence[str]) -> lis
         found.append(
             Unknown(
                 f"Attempts used {brief(had.excess)} {hours} more than the inventory has: it is too small,"
-                " or attempts overlap; they are added to the capacity.",
+                " or attempts share nodes; they are added to the capacity.",
                 "Ingest the inventory of the whole cluster.",
                 doubt=True,
             )
@@ -458,6 +458,12 @@ def _gaps(log: FleetLog, had: Capacity, used: Use, doubts: Sequence[str]) -> lis
     if had.unsized:
         text = f"{counted(had.unsized, 'node')} of the inventory have no number of GPUs and count as none."
         found.append(Unknown(text, "Ingest `scontrol show nodes`.", doubt=True))
+    size = "gpus" if log.has_gpus else "node_count"
+    narrow = f"SELECT count(*) FROM {log.executions} WHERE exposed_s > 0 AND {size} IS NULL"
+    if unknown := log.value(narrow):
+        text = f"{counted(unknown, 'attempt')} of unknown size count as none."
+        remedy = "Export the columns NNodes, NodeList and AllocTRES of sacct too."
+        found.append(Unknown(text, remedy, doubt=True))
     if used.estimated[UNRECORDED]:
         found.append(
             Unknown(
