@@ -132,6 +132,15 @@ def test_missing_sources_are_unknown_and_not_zero(tmp_path: Path) -> None:
     assert no_nodes.total == no_nodes.allocated == 20
 
 
+def test_attempts_of_unknown_size_are_said(tmp_path: Path) -> None:
+    rows = ["JobID|State|Start|End", "1|COMPLETED|2026-01-05T00:00:00|2026-01-05T01:00:00"]
+    (tmp_path / "sacct.psv").write_text("\n".join(rows) + "\n")
+    fleet.ingest([tmp_path / "sacct.psv"], tmp_path / "store")
+    found = ledger(tmp_path / "store")
+    assert found.allocated == 0
+    assert any("1 attempt of unknown size" in each.text for each in found.unknowns() if each.doubt)
+
+
 def test_nodes_take_the_place_of_gpus(tmp_path: Path) -> None:
     attempts = [Attempt(1, ("n1", "n2"), 0, 3600, gpus=0), Attempt(2, ("n1",), 3600, 7200, gpus=0)]
     found = ledger(Log(attempts, nodes={"n1": 0, "n2": 0}).open(tmp_path))

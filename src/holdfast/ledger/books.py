@@ -428,41 +428,44 @@ def _kg_per_hour(log: FleetLog, signal: Signal | float) -> tuple[float | None, l
 
 def _gaps(log: FleetLog, had: Capacity, used: Use, doubts: Sequence[str]) -> list[Unknown]:
     """What the log and the records do not tell of the parts."""
-    found = [Unknown(f"{text}.", doubt=True) for text in doubts]
     hours = "GPU-hours" if log.has_gpus else "node-hours"
-    if had.idle is None:
-        found.append(
-            Unknown(
-                "The store has no inventory: how much was idle or out of service is unknown.",
-                "Ingest `scontrol show nodes` or `sinfo` too.",
-                doubt=True,
-            )
-        )
-    elif had.out is None:
-        found.append(
-            Unknown(
-                "The store has no outages of nodes: those count as idle.",
-                "Ingest `sacctmgr show event` too.",
-                doubt=True,
-            )
-        )
-    if had.excess > 0.01 * used.allocated:
-        found.append(
-            Unknown(
-                f"Attempts used {brief(had.excess)} {hours} more than the inventory has: it is too small,"
-                " or attempts overlap; they are added to the capacity.",
-                "Ingest the inventory of the whole cluster.",
-                doubt=True,
-            )
-        )
-    if had.unsized:
-        text = f"{counted(had.unsized, 'node')} of the inventory have no number of GPUs and count as none."
-        found.append(Unknown(text, "Ingest `scontrol show nodes`.", doubt=True))
+    size = "gpus" if log.has_gpus else "node_count"
+    blank = log.value(
+        f"SELECT count(*) FROM {log.executions} WHERE exposed_s > 0 AND {size} IS NULL"
+    )
+    found = [Unknown(f"{text}.", doubt=True) for text in doubts]
+    for doubtful, text, remedy in (
+        (
+            had.idle is None,
+            "The store has no inventory: how much was idle or out of service is unknown.",
+            "Ingest `scontrol show nodes` or `sinfo` too.",
+        ),
+        (
+            had.out is None and had.idle is not None,
+            "The store has no outages of nodes: those count as idle.",
+            "Ingest `sacctmgr show event` too.",
+        ),
+        (
+            had.excess > 0.01 * used.allocated,
+            f"Attempts used {brief(had.excess)} {hours} more than the inventory has: it is too small,"
+            " or attempts share nodes; they are added to the capacity.",
+            "Ingest the inventory of the whole cluster.",
+        ),
+        (
+            had.unsized,
+            f"{counted(had.unsized, 'node')} of the inventory have no number of GPUs and count as none.",
+            "Ingest `scontrol show nodes`.",
+        ),
+        (
+            blank,
+            f"{counted(blank, 'attempt')} of unknown size count as none.",
+            "Export the columns NNodes, NodeList and AllocTRES of `sacct` too.",
+        ),
+    ):
+        if doubtful:
+            found.append(Unknown(text, remedy, doubt=True))
     if used.estimated[UNRECORDED]:
-        found.append(
-            Unknown(
-                f"For what {brief(used.estimated[UNRECORDED])} {hours} were used no record says.",
-                "Start trainings with `holdfast runs exec`, and give their folders with --runs.",
-            )
-        )
+        text = f"For what {brief(used.estimated[UNRECORDED])} {hours} were used no record says."
+        remedy = "Start trainings with `holdfast runs exec`, and give their folders with --runs."
+        found.append(Unknown(text, remedy))
     return found

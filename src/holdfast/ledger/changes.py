@@ -192,8 +192,9 @@ def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[
         shares = {(part, ""): (share, share, share) for part, share in wins.items()}
         yield Change(text, shares, "fleet", f"holdfast fleet ettr {store}")
     if writes:
-        faster = log.assumptions.write_s / 2
-        command = f"holdfast fleet whatif {store} checkpoint.write={faster:g}s"
+        key, now_s = "checkpoint.write", log.assumptions.write_s
+        faster = now_s / 2
+        command = f"holdfast fleet whatif {store} {key}={faster:g}s --set {key}={now_s:g}s"
         wins = {(CHECKPOINT, ""): (0.5, 0.5, 0.5)}
         yield Change(f"Write checkpoints in {duration(faster)}", wins, "fleet", command)
     # 4. With a spare node, a job that comes back preempts nobody, at most: in 95 % of all moments no more
