@@ -14,9 +14,10 @@ from pyarrow import csv
 from holdfast.data.curation import calibrate, calibration, embedding, prune
 from holdfast.data.curation.auroc import auroc
 from holdfast.data.curation.clusters import cluster
+from holdfast.data.curation.duplicates import duplicates, shingles
 from holdfast.data.curation.embedding import embed
 from holdfast.data.curation.pruning import highest
-from holdfast.data.curation.source_files import SourceFolder, duplicates, shingles
+from holdfast.data.curation.source_files import SourceFolder
 from holdfast.errors import InputError
 
 WORDS = [

@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.manifest import NAME, Manifest
 from holdfast.data.records.jpeg.parsing import parse
-from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS, pieces
+from holdfast.data.records.jpeg.scans import DEFAULT_GROUPS, pieces
 from holdfast.data.records.jpeg.turbojpeg import transcode
 
 LABELLED = pa.schema([pa.field("label", pa.int32(), metadata={"names": '["even", "odd"]'})])

@@ -13,7 +13,7 @@ from made import image, picture
 
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.manifest import NAME, Manifest
-from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS
+from holdfast.data.records.jpeg.scans import DEFAULT_GROUPS
 
 CLASSES = ["swan", "Käfer", "crane"]
 SCHEMA = pa.schema(

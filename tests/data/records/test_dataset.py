@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, SequentialSampler  # noqa: E402
 from holdfast.data.records.format.manifest import NAME, Manifest  # noqa: E402
 from holdfast.data.records.jpeg.decoding import decode  # noqa: E402
 from holdfast.data.records.jpeg.parsing import parse  # noqa: E402
-from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS, pieces  # noqa: E402
+from holdfast.data.records.jpeg.scans import DEFAULT_GROUPS, pieces  # noqa: E402
 from holdfast.data.records.loading import streaming  # noqa: E402
 from holdfast.data.records.loading.dataset import Dataset  # noqa: E402
 from holdfast.data.records.loading.loader import Loader  # noqa: E402

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 
 from holdfast.data.records.checking.inspecting import inspect
 from holdfast.data.records.format import block, layout, manifest
-from holdfast.data.records.jpeg import scripts
+from holdfast.data.records.jpeg import scans
 
 HERE = Path(__file__).resolve().parent
 PAGE = (HERE.parents[2] / "docs" / "formats" / "pcr.md").read_text(encoding="utf-8")
@@ -92,13 +92,13 @@ def test_the_tables_of_scans_are_the_codes() -> None:
         key = (int(start), int(end or start), int(high), int(low))
         script.append((tuple(names.index(name) for name in components.split(", ")), key))
         assert int(place) == len(script)
-    assert tuple(script) == scripts.YCBCR_SCRIPT
+    assert tuple(script) == scans.YCBCR_SCRIPT
     places = {}
     for band, bits, place in rows("Images of other colour spaces"):
         start, _, end = band.partition("-")
         high, low = bits.split(", ")
         places[int(start), int(end or start), int(high), int(low)] = int(place)
-    assert places == scripts.PLACE_OF_BAND
+    assert places == scans.PLACE_OF_BAND
 
 
 def test_the_numbers_are_the_codes() -> None:

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image as Pillow
 
 from holdfast.data.records.jpeg.decoding import DECODER, decode
-from holdfast.data.records.jpeg.scripts import image
+from holdfast.data.records.jpeg.scans import image
 from holdfast.data.records.measuring import comparing
 from holdfast.data.records.measuring.comparing import compare, measure
 from holdfast.data.records.measuring.quality import Quality, Unmeasured, mean_interval, quality

@@ -23,7 +23,7 @@ from holdfast.data.records.format import layout
 from holdfast.data.records.format.manifest import NAME, Manifest
 from holdfast.data.records.jpeg.decoding import decode
 from holdfast.data.records.jpeg.parsing import parse
-from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS
+from holdfast.data.records.jpeg.scans import DEFAULT_GROUPS
 from holdfast.data.records.reading.prefixes import assemble
 from holdfast.data.records.reading.records import Damaged, Fault, Records, open_records
 from holdfast.data.records.reading.stores import MissingFile, open_store

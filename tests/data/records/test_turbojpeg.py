@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from odd_jpegs import BROKEN, LIMITS, ODD, OPAQUE
 from PIL import Image
 
-from holdfast.data.records.jpeg import scripts, turbojpeg
+from holdfast.data.records.jpeg import scans, turbojpeg
 from holdfast.data.records.jpeg.parsing import DamagedJpeg, NotAJpeg, parse, with_segments
 from holdfast.data.records.jpeg.turbojpeg import (
     DamagedData,
@@ -164,10 +164,10 @@ def test_all_signdigits(shared_data: Path) -> None:
 
 def assert_every_prefix_decodes(source: bytes, made: bytes) -> None:
     parsed = parse(made)
-    cut = scripts.pieces(made, parsed, range(1, 11))
-    assert scripts.image(cut) == made
+    cut = scans.pieces(made, parsed, range(1, 11))
+    assert scans.image(cut) == made
     for group in range(1, 11):
-        pixels = simplejpeg.decode_jpeg(scripts.image(cut[:group]), strict=True)
+        pixels = simplejpeg.decode_jpeg(scans.image(cut[:group]), strict=True)
         assert pixels.shape[:2] == (parsed.height, parsed.width)
     np.testing.assert_array_equal(pixels, simplejpeg.decode_jpeg(source, strict=True))
 
@@ -372,7 +372,7 @@ def test_changed_bytes_are_refused_by_name_or_cut_as_any_image(
     except (NotAJpeg, DamagedJpeg, TranscodeError, LimitError):
         return
     parsed = parse(made)
-    for group in scripts.pieces(made, parsed, range(1, 11)):
+    for group in scans.pieces(made, parsed, range(1, 11)):
         assert made.count(bytes(group)) == 1 or not group
     assert_same(made, transcode(made, progressive=False))
 

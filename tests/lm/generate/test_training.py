@@ -16,9 +16,9 @@ from transformers import LlamaConfig
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.lm.generate import calibrate_heads
+from holdfast.lm.generate.exit_loss import ExitTraining
+from holdfast.lm.generate.exit_recipe import ExitRecipe
 from holdfast.lm.generate.training import ExitCallback, Schedule, _Loop, train_exits
-from holdfast.lm.generate.training_hooks import ExitTraining
-from holdfast.lm.generate.training_recipe import ExitRecipe
 from holdfast.lm.generate.training_report import evaluate_exits
 
 ALL = ExitRecipe(dropout=0.0, exit_scale=0.5, curriculum="all")

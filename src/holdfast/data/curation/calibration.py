@@ -19,11 +19,12 @@ from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, 
 from holdfast.data.curation.auroc import Auroc, auroc, mean
 from holdfast.data.curation.clusters import cluster
 from holdfast.data.curation.corruption import FAMILIES, corrupt
+from holdfast.data.curation.duplicates import duplicates
 from holdfast.data.curation.embedding import Embedder, SentenceEmbedder, TfidfEmbedder, embed
 from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.data.curation.learned_score import FOLDS, Cell, Copies, LearnedScore
 from holdfast.data.curation.policies import Indices
-from holdfast.data.curation.source_files import SourceFile, SourceFolder, duplicates
+from holdfast.data.curation.source_files import SourceFile, SourceFolder
 from holdfast.data.curation.syntax_features import SyntaxFeatures, syntax_features
 from holdfast.errors import InputError
 from holdfast.numbers import counted

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from holdfast.lm.generate.arena import Arena, Cache
     from holdfast.lm.generate.decoder import Decoder
     from holdfast.lm.generate.decoding import Generator, generate
+    from holdfast.lm.generate.exit_loss import ExitTraining
+    from holdfast.lm.generate.exit_recipe import ExitRecipe
     from holdfast.lm.generate.heads import HeadPolicy, read_heads
     from holdfast.lm.generate.heads_calibration import calibrate_heads
     from holdfast.lm.generate.results import Generation, Text
     from holdfast.lm.generate.settings import Sampling
     from holdfast.lm.generate.speculation import Plan
     from holdfast.lm.generate.training import ExitCallback, Schedule, train_exits
-    from holdfast.lm.generate.training_hooks import ExitTraining
-    from holdfast.lm.generate.training_recipe import ExitRecipe
 
 _HOMES = {
     "Architecture": "architectures",
@@ -33,8 +33,8 @@ _HOMES = {
     "Cache": "arena",
     "Decoder": "decoder",
     "ExitCallback": "training",
-    "ExitRecipe": "training_recipe",
-    "ExitTraining": "training_hooks",
+    "ExitRecipe": "exit_recipe",
+    "ExitTraining": "exit_loss",
     "Generation": "results",
     "Generator": "decoding",
     "HeadPolicy": "heads",

@@ -31,10 +31,10 @@ from holdfast import progress
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import atomic_folder, write_whole
 from holdfast.lm.generate.architectures import check_config
+from holdfast.lm.generate.exit_loss import ExitTraining
+from holdfast.lm.generate.exit_recipe import ExitRecipe
 from holdfast.lm.generate.loading import open_tokenizer
 from holdfast.lm.generate.settings import in_range
-from holdfast.lm.generate.training_hooks import ExitTraining
-from holdfast.lm.generate.training_recipe import ExitRecipe
 from holdfast.lm.generate.training_report import TrainedExits, evaluate_exits
 from holdfast.lm.generate.training_text import Corpus, Texts, new_tokenizer, windows
 from holdfast.lm.models.fingerprints import fingerprint

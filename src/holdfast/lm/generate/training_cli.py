@@ -49,9 +49,9 @@ def train_exits(
         every: Distance of the exits that the rotational curriculum trains in one step.
         seed: Random seed.
     """
+    from holdfast.lm.generate.exit_recipe import ExitRecipe
     from holdfast.lm.generate.training import Schedule
     from holdfast.lm.generate.training import train_exits as run
-    from holdfast.lm.generate.training_recipe import ExitRecipe
 
     recipe = ExitRecipe(dropout, ramp, exit_scale, weights, curriculum, every, seed)
     schedule = Schedule(steps, batch, length, learning_rate, save_every)

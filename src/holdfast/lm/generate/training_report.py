@@ -15,7 +15,7 @@ from torch import nn
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
 from holdfast.lm.generate.architectures import architecture
-from holdfast.lm.generate.training_recipe import PAPER
+from holdfast.lm.generate.exit_recipe import PAPER
 from holdfast.numbers import counted, number, percent
 from holdfast.report.figures import lines
 

@@ -22,7 +22,7 @@ from holdfast.data.records.format.layout import (
     decode_footer,
     encode_footer,
 )
-from holdfast.data.records.jpeg import parsing, scripts
+from holdfast.data.records.jpeg import parsing, scans
 from holdfast.data.records.reading.stores import MissingFile, Store
 from holdfast.errors import HoldfastError, InputError
 from holdfast.remote import Buffer
@@ -348,11 +348,11 @@ def _judge(
         if any(pieces[1:]) or not pieces[0]:
             return "it is stored opaque, and not in group 1 alone", bytes(pieces[0])
         return None, bytes(pieces[0])
-    image = scripts.image(pieces)
+    image = scans.image(pieces)
     try:
         head = parsing.parse(image)
-        cut = scripts.pieces(image, head, groups)
-    except (parsing.NotAJpeg, parsing.DamagedJpeg, scripts.UnknownScript, HoldfastError) as error:
+        cut = scans.pieces(image, head, groups)
+    except (parsing.NotAJpeg, parsing.DamagedJpeg, scans.UnknownScript, HoldfastError) as error:
         return f"its pieces are not an image: {error}", image
     stated = tuple(
         contents.table[f"pcr.{name}"][row].as_py() for name in ("width", "height", "orientation")

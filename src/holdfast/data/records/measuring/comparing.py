@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from holdfast.data.records.jpeg import scripts
+from holdfast.data.records.jpeg import scans
 from holdfast.data.records.jpeg.decoding import DecodeError, decode
 from holdfast.errors import LimitError, MissingExtraError
 
@@ -48,13 +48,13 @@ def compare(pieces: Sequence[Buffer]) -> list[float]:
     # Compiled code: what only writes or reads records need not wait for it.
     from holdfast.data.records.measuring.similarity import likenesses
 
-    full = _middle(decode(scripts.image(pieces)))
+    full = _middle(decode(scans.image(pieces)))
     large = full.shape[0] * full.shape[1] > _SEVERAL_AT_ONCE
     # Without a piece of its own, a fidelity looks like the one below it.
     own = [bool(piece) or not number for number, piece in enumerate(pieces[:-1])]
     with _alone if large else nullcontext():
         shown = [pieces[: n + 1] for n, differs in enumerate(own) if differs]
-        found = likenesses(full, [_middle(decode(scripts.image(some))) for some in shown])
+        found = likenesses(full, [_middle(decode(scans.image(some))) for some in shown])
     return [*(found[place - 1] for place in np.cumsum(own)), 1.0]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.data.records.format import layout
-from holdfast.data.records.jpeg import scripts
+from holdfast.data.records.jpeg import scans
 from holdfast.errors import InputError
 
 OrientationPolicy = Literal["keep", "bake"]
@@ -25,7 +25,7 @@ class Settings:
 
     record_size: int = 64
     """Images per record; the last one may have fewer."""
-    scans_end: tuple[int, ...] = scripts.DEFAULT_GROUPS
+    scans_end: tuple[int, ...] = scans.DEFAULT_GROUPS
     """[G] the last scan of each group."""
     orientation: OrientationPolicy = "keep"
     """Whether an EXIF orientation stays a tag, or is baked into the picture where that loses nothing."""
@@ -35,7 +35,7 @@ class Settings:
     """Number of images measured for the quality of each group."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scans_end", scripts.check_groups(self.scans_end))
+        object.__setattr__(self, "scans_end", scans.check_groups(self.scans_end))
         check_number("record_size", self.record_size, 1, layout.MAX_IMAGES)
         check_number("quality_images", self.quality_images, 0)
         check_choice("orientation", self.orientation, get_args(OrientationPolicy))

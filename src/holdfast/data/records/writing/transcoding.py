@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import xxhash
 
 from holdfast.data.records.format import layout
-from holdfast.data.records.jpeg import parsing, scripts, turbojpeg
+from holdfast.data.records.jpeg import parsing, scans, turbojpeg
 from holdfast.data.records.jpeg.exif import SIGNATURE, orientation_segment, with_orientation
 from holdfast.data.records.jpeg.parsing import Jpeg, Segment
 from holdfast.data.records.sources.example import MAGIC_BYTES, Example, image_kind
@@ -63,7 +63,7 @@ def prepare(data: bytes, settings: Settings) -> Transcoded:
         return _transcode(data, source, settings)
     except turbojpeg.DamagedData as error:
         return _opaque(data, settings, f"damaged JPEG: {error.reason}", source)
-    except (turbojpeg.TranscodeError, scripts.UnknownScript) as error:
+    except (turbojpeg.TranscodeError, scans.UnknownScript) as error:
         return _opaque(data, settings, f"JPEG that libjpeg-turbo does not take: {error}", source)
     except _Unfaithful as error:
         return _opaque(data, settings, f"JPEG whose transcoding was not faithful: {error}", source)
@@ -114,9 +114,9 @@ def _transcode(data: bytes, source: Jpeg, settings: Settings) -> Transcoded:
     if kept:
         made = parsing.with_segments(made, kept)
     result = parsing.parse(made)
-    pieces = [bytes(piece) for piece in scripts.pieces(made, result, settings.scans_end)]
+    pieces = [bytes(piece) for piece in scans.pieces(made, result, settings.scans_end)]
     _check(source, result, baked, orientation)
-    if scripts.image(pieces) != made:
+    if scans.image(pieces) != made:
         raise _Unfaithful("its pieces are not the image")
     return Transcoded(
         pieces=pieces,

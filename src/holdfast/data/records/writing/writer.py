@@ -24,7 +24,7 @@ from holdfast.data.records.describing import Group, groups_of
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Image, Index
 from holdfast.data.records.format.manifest import Manifest
-from holdfast.data.records.jpeg import scripts, turbojpeg
+from holdfast.data.records.jpeg import scans, turbojpeg
 from holdfast.data.records.jpeg.decoding import DECODER
 from holdfast.data.records.reading.stores import local_folder
 from holdfast.data.records.sources import Source, open_source
@@ -97,7 +97,7 @@ def write(
     out: str | Path,
     *,
     record_size: int = 64,
-    groups: Sequence[int] = scripts.DEFAULT_GROUPS,
+    groups: Sequence[int] = scans.DEFAULT_GROUPS,
     orientation: OrientationPolicy = "keep",
     metadata: MetadataPolicy = "orientation",
     quality_images: int = 32,

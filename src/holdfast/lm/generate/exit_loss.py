@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import InputError
 from holdfast.lm.generate.architectures import architecture
-from holdfast.lm.generate.training_recipe import ExitRecipe
+from holdfast.lm.generate.exit_recipe import ExitRecipe
 
 
 class ExitTraining:

@@ -15,7 +15,7 @@ from odd_jpegs import ODD
 from refusals import refused
 
 from holdfast.data.records.jpeg.parsing import EOI, parse
-from holdfast.data.records.jpeg.scripts import (
+from holdfast.data.records.jpeg.scans import (
     DEFAULT_GROUPS,
     YCBCR_SCRIPT,
     UnknownScript,
