@@ -21,15 +21,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Unknown, Value
+from holdfast.answer import ColumnFormat, How, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.files import read_whole
 from holdfast.numbers import duration, number, size
 from holdfast.private.mpc.answers import (
     MODES,
+    Costly,
     cost_section,
-    cost_tiles,
-    cost_values,
     largest_costs,
     layer_name,
 )
@@ -52,7 +51,7 @@ WAN = Network(0.020, 100e6)
 
 
 @dataclass(frozen=True)
-class Forecast(Answer):
+class Forecast(Costly):
     """What one call of a model costs, and what its set-up costs once.
 
     Args:
@@ -122,10 +121,14 @@ class Forecast(Answer):
             "measured": self.measured,
         }
 
-    def values(self) -> Sequence[Value]:
+    def figures(self) -> tuple[int, int, int, float]:
         """Rounds, bytes, time."""
-        seconds = self.seconds(self.network)
-        return cost_values(self.rounds, self.bytes, self.offline_bytes, seconds)
+        return self.rounds, self.bytes, self.offline_bytes, self.seconds(self.network)
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        """The network."""
+        return _described(self.network)
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The model, its input, and whom the parties trust."""
@@ -134,10 +137,6 @@ class Forecast(Answer):
             ("input", ", ".join("x".join(map(str, shape)) for shape in self.shapes)),
             ("security", f"{self.parties} parties, {self.mode}: {MODES[self.mode]}"),
         ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """Rounds, bytes, time."""
-        return cost_tiles(self.values(), _described(self.network))
 
     def sections(self) -> Sequence[Section]:
         """By layer; by network; against a measurement."""
