@@ -37,7 +37,7 @@ from holdfast.private.mpc.importing import Graph, PrivateModel, largest_results,
 from holdfast.private.mpc.launch import run_local
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import invalid
-from holdfast.private.mpc.supply import dry_supply
+from holdfast.private.mpc.supply import Items, dry_supply
 from holdfast.private.mpc.transport import EchoChannel, Network, TraceEvent
 
 _OFFLINE = {
@@ -74,7 +74,7 @@ class Forecast(Costly):
     network: Network | None
     layers: list[dict[str, Any]]
     setup: list[dict[str, Any]]
-    items: list[tuple[str, dict[str, Any]]]
+    items: Items
     traces: list[list[TraceEvent]]
     measured: dict[str, float] | None = None
 

@@ -91,16 +91,12 @@ def _planned(
     total = plan.left + plan.right
     scales = (total - plan.limb, total)
     parts = yield from parallel(
-        *(moved(party, part, at, plan.scale) for part, at in zip(products, scales, strict=True))
+        *(
+            arithmetic.truncate(party, part, at - plan.scale)
+            for part, at in zip(products, scales, strict=True)
+        )
     )
     return parts[0] + parts[1]
-
-
-def moved(party: Any, share: Tensor, scale: int, wanted: int) -> Rounds[Tensor]:
-    """The share of the same numbers with other fractional bits."""
-    if scale <= wanted:
-        return share << (wanted - scale)
-    return (yield from arithmetic.truncate(party, share, scale - wanted))
 
 
 def public_product(
@@ -155,7 +151,7 @@ def public_product(
         parts = x.party.run(
             parallel(
                 *(
-                    moved(x.party, multiply(x.share, limb), at, wanted)
+                    arithmetic.truncate(x.party, multiply(x.share, limb), at - wanted)
                     for limb, at in zip(limbs, scales, strict=True)
                 )
             )

@@ -161,11 +161,7 @@ def normalize(
         scaled = scaled - (one_hot(parts[..., n:]) * weights).sum(-1)
         exponent = exponent - one_hot(flags[..., n:])
     # scaled is |x| 2^(last - e): a mantissa with `last` fractional bits.
-    mantissa = scaled
-    if last > MANTISSA_BITS:
-        mantissa = yield from truncate(party, scaled, last - MANTISSA_BITS)
-    elif last < MANTISSA_BITS:
-        mantissa = scaled << (MANTISSA_BITS - last)
+    mantissa = yield from truncate(party, scaled, last - MANTISSA_BITS)
     nonzero = bits[..., 0] ^ bits[..., n] if signed else bits[..., 0]
     return Normalized(mantissa, exponent, nonzero, every[..., len(thresholds) :])
 

@@ -646,17 +646,17 @@ class SharedTensor:
         if self.bound.floor is not None:
             raise self.refused(self.bound, self.scale)
         ranks = range(party.parties) if to is None else [to] if isinstance(to, int) else sorted(to)
-        excluded = [r for r in ranks if self.allowed is not None and r not in self.allowed]
-        unknown = [r for r in ranks if r not in range(party.parties)]
-        if excluded or unknown:
-            raise InputError(
-                "revealing to a party that the policy of an input excludes" if excluded
-                else "revealing to an unknown party",
-                code="reveal-not-allowed" if excluded else "invalid-value",
-                found=f"party {(excluded or unknown)[0]}",
-                expected=f"parties {sorted(self.allowed or range(party.parties))}",
-                remedy="reveal to other parties, or widen reveal_to= where the input is shared",
-            )  # fmt: skip
+        for rank in ranks:
+            if rank not in range(party.parties):
+                raise ring.invalid("to", rank, f"ranks from 0 to {party.parties - 1}")
+            if self.allowed is not None and rank not in self.allowed:
+                raise InputError(
+                    "revealing to a party that the policy of an input excludes",
+                    code="reveal-not-allowed",
+                    found=f"party {rank}",
+                    expected=f"parties {sorted(self.allowed)}",
+                    remedy="reveal to other parties, or widen reveal_to= where the input is shared",
+                )
         party.settle()
         with party.channel.scope("reveal"):
             share = self.narrowed().share
