@@ -196,8 +196,9 @@ def _results(
     curve: list[dict[str, float]],
     steps: int,
 ) -> dict[str, Any]:
-    def below(reference: Any) -> float:
-        return 100 * float(reference - (private["reward"] + stored["reward"]) / 2) / reference
+    def below(rewards: list[float]) -> float:
+        reference, reward = np.median(rewards), (private["reward"] + stored["reward"]) / 2
+        return float(100 * (reference - reward) / reference)
 
     return {
         "title": "Private contextual bandits",
@@ -209,7 +210,7 @@ def _results(
             compared("one step, processor time of a party", private["cpu_s"], "CrypTen", crypten["cpu_s"]),
         ],
         "limits": [
-            limited(f"mean reward below {name}, median of {SEEDS} seeds", below(np.median(rewards)), "%", limit)
+            limited(f"mean reward below {name}, median of {SEEDS} seeds", below(rewards), "%", limit)
             for name, rewards, limit in (("plaintext", plain, None), ("MABWiser", mabwiser, 2.0))
         ],
         "figures": {
