@@ -41,7 +41,7 @@ class Setting:
         protocol = {"comparison": self.comparison, "fraction_bits": self.fraction_bits}
         return {"mode": self.mode, "network": self._network(), **protocol}
 
-    def write_items(self, items: list[Any], parties: int) -> None:
+    def write_items(self, items: Any, parties: int) -> None:
         """Write the items to the file, if one is named."""
         from holdfast.private.mpc.store import write_items
 
