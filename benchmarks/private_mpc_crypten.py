@@ -69,6 +69,7 @@ def run():
     x = shared(inputs.draw(4, rows, width))
     weight = shared(inputs.draw(5, outputs, width, scale=0.03)).t()
     image = shared(inputs.draw(6, 1, 1, 28, 28))
+    svm = [shared(values) for values in inputs.svm_inputs()]
     w = {name: shared(values) for name, values in inputs.lenet().items()}
 
     def lenet():
@@ -98,6 +99,7 @@ def run():
         "linear": torch.from_numpy(
             inputs.draw(4, rows, width) @ inputs.draw(5, outputs, width, scale=0.03).T
         ),
+        "svm": inputs.svm(*map(torch.from_numpy, inputs.svm_inputs())),
         "lenet": y,
     }
     measured = {}
@@ -106,6 +108,7 @@ def run():
         "comparison": lambda: a > b,
         "softmax": lambda: logits.softmax(1),
         "linear": lambda: x.matmul(weight),
+        "svm": lambda: inputs.svm(*svm),
         "lenet": lenet,
     }.items():
         seconds, cpu = [], []

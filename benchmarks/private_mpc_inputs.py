@@ -7,6 +7,7 @@ import numpy as np
 ELEMENTS = 10_000
 SOFTMAX = (100, 10)
 LINEAR = (128, 768, 768)
+SVM = {"features": 100, "examples": 50, "steps": 5}
 BLOCK = {"width": 128, "heads": 4, "sequence": 32, "layers": 2, "hidden": 512}
 
 
@@ -32,6 +33,28 @@ def lenet() -> dict[str, np.ndarray]:
         name: draw(number, *shape, scale=float(np.prod(shape[1:] or (100,))) ** -0.5)
         for number, (name, shape) in enumerate(shapes.items())
     }
+
+
+def svm(w, x, y):
+    """Weights [1, features] after some steps on the hinge loss, as in CrypTen's example of a linear SVM.
+
+    Args:
+        w: first weights [1, features], of any contender, as the others.
+        x: [features, examples].
+        y: labels -1 and 1, [1, examples].
+    """
+    for _ in range(SVM["steps"]):
+        correct = w.matmul(x).sign() * y
+        gradient = (-y * (1 - correct) * 0.5).matmul(x.t()) / SVM["examples"]
+        w = w - gradient * 0.5
+    return w
+
+
+def svm_inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First weights, examples, labels."""
+    features, examples = SVM["features"], SVM["examples"]
+    x = draw(8, features, examples)
+    return draw(9, 1, features), x, np.sign(draw(10, 1, features) @ x)
 
 
 def block(layer: int) -> dict[str, np.ndarray]:

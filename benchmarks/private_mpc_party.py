@@ -44,6 +44,7 @@ def cases(party: mpc.Party) -> dict[str, tuple[Callable[[], Any], np.ndarray]]:
     )
     block = mpc.import_model(party, encoder, torch.from_numpy(text), owner=1)
     picture, sequence = shared(image), shared(text)
+    svm = [shared(values) for values in inputs.svm_inputs()]
     with torch.no_grad():
         return {
             "comparison": (
@@ -57,6 +58,10 @@ def cases(party: mpc.Party) -> dict[str, tuple[Callable[[], Any], np.ndarray]]:
             "linear": (
                 lambda: linear(x),
                 linear_module(torch.from_numpy(inputs.draw(4, rows, width))).numpy(),
+            ),
+            "svm": (
+                lambda: inputs.svm(*svm),
+                inputs.svm(*map(torch.from_numpy, inputs.svm_inputs())).numpy(),
             ),
             "lenet": (lambda: model(picture), lenet_module(torch.from_numpy(image)).numpy()),
             "transformer": (lambda: block(sequence), encoder(torch.from_numpy(text)).numpy()),

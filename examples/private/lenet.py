@@ -16,6 +16,11 @@ def model():
     )  # fmt: skip
 
 
+def typical():
+    """Images by which party 1 bounds what the layers make of them."""
+    return torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(3))
+
+
 def main(party):
     """What every party runs."""
     image = torch.rand(1, 1, 28, 28, generator=torch.Generator().manual_seed(2))

@@ -145,7 +145,7 @@ def test_shares_of_every_item_add_up_to_what_the_dealer_derived():
             else np.bitwise_xor.reduce([each[name] for each in items])
             for name in items[0]
         }
-        derived = dealing.KINDS[kind].derive(total, **dealing._arguments(given))
+        derived = dealing.KINDS[kind](**given).derive(total)
         for name, value in derived.items():
             assert np.array_equal(np.asarray(value).reshape(total[name].shape), total[name]), (
                 kind,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import socket
 import ssl
-import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -125,9 +124,7 @@ def test_parties_that_run_something_else_end_at_the_handshake(
 def test_what_a_peer_sends_instead_of_an_agreement_is_refused(text: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        writer = threading.Thread(
-            target=theirs.sendall, args=(struct.pack("<I", len(text)) + text,)
-        )
+        writer = threading.Thread(target=theirs.sendall, args=(text + b"\n",))
         writer.start()
         with pytest.raises(PeerError) as refused:
             compare(ours, 1, AGREEMENT, {"rank": 0})

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from holdfast.errors import InputError
 from holdfast.private.mpc.accounting import Cost
 from holdfast.private.mpc.critical_path import replay
-from holdfast.private.mpc.forecast import dry_run
+from holdfast.private.mpc.forecast import dry_run, plan
 from holdfast.private.mpc.importing import PrivateModel, import_model, load_weights, prepare
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.party import Party
@@ -421,6 +421,51 @@ class Deep(nn.Module):
         for layer in self.layers:
             x = nn.functional.leaky_relu(layer(x), 0.5)
         return x
+
+
+CALIBRATED = """
+import torch
+from torch import nn
+
+torch.manual_seed(7)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+typical = torch.randn(64, 8)
+
+
+def several():
+    return [typical]
+"""
+
+
+def test_a_plan_has_the_margins_that_a_calibrated_run_has(tmp_path: Path) -> None:
+    file = tmp_path / "models.py"
+    file.write_text(CALIBRATED)
+    names: dict[str, Any] = {}
+    exec(CALIBRATED, names)
+
+    def main(party: Party) -> dict[tuple[str, str], float]:
+        given = names["typical"] if party.rank == 0 else None
+        example = torch.zeros(1, 8)
+        model = import_model(party, names["net"], example, calibration=given, margin=4.0)
+        x = party.secret(torch.randn(1, 8), owner=0, shape=(1, 8), bound=1000.0)
+        model(x).reveal()
+        return {key: cost.margin_bits for key, cost in party.channel.ledger.rows.items() if key[0]}
+
+    ran = simulate(2, main)[1]
+    settings: dict[str, Any] = {"bound": 1000.0, "margin": 4.0}
+    forecasts = [
+        plan(f"{file}:net", "1x8", calibration=name, **settings)
+        for name in ("typical", "several", None)
+    ]
+    margins = [
+        {(row["module"], row["op"]): row["margin_bits"] for row in each.layers if row["module"]}
+        for each in forecasts
+    ]
+    assert margins[0] == margins[1] == ran
+    assert margins[2] != ran
+    with pytest.raises(InputError) as refused:
+        plan(f"{file}:net", "1x8", calibration="torch")
+    assert (refused.value.code, refused.value.place) == ("unknown-name", "torch")
 
 
 def test_calibration_replaces_bounds_set_by_hand() -> None:

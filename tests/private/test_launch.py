@@ -286,13 +286,16 @@ class Still(Clock):
         self.time = max(self.time, moment)
 
 
-def with_dealer(main: Any, **settings: Any) -> tuple[Any, tuple[int, int]]:
+def with_dealer(
+    main: Any, clock: Clock | None = None, **settings: Any
+) -> tuple[Any, tuple[int, int]]:
     """What a function returns at one party, and what its dealer says."""
     ours, theirs = socket.socketpair()
     party = Channel(0, {}, **settings)
     party.attach(DEALER, ours)
     served: list[Any] = []
     channel = Channel(DEALER, {0: theirs}, timeout_s=20.0, **settings)
+    party.clock = channel.clock = clock or Clock()
     dealer = threading.Thread(target=lambda: served.append(serve(channel)))
     with ours, theirs:
         dealer.start()

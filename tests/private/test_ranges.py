@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -213,6 +214,76 @@ def test_numbers_of_real_tables(name):
         return call(party.secret(x if party.rank == 0 else None, owner=0, bound=bound)).reveal()
 
     torch.testing.assert_close(simulate(2, main)[1], call(x).double(), rtol=1e-3, atol=2.0**-14)
+
+
+SMALL = torch.tensor([[0.012, -0.0004, 0.031], [0.0002, 0.05, -0.02]], dtype=torch.float64)
+TINY = {
+    "squares": lambda x: x * x,
+    "square": lambda x: x.square(),
+    "variance": lambda x: ((x - x.mean(0)) ** 2).mean(0),
+    "down and up": lambda x: x * 1e-9 * 1e9,
+    "divided": lambda x: x / 1e6 * 1e6,
+    "a small number": lambda x: x * 1e-3 + 1e-6,
+    "products": lambda x: x[0] * x[1] @ x[0],
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_numbers_that_are_all_small_keep_their_bits(name):
+    call = TINY[name]
+
+    def main(party):
+        return call(party.secret(SMALL, owner=0, bound=0.0625)).reveal()
+
+    wanted = call(SMALL)
+    got = simulate(2, main)[1]
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-3 * float(wanted.abs().max()))
+
+
+def test_tables_and_arrays_of_any_layout_are_inputs():
+    frame = pd.DataFrame({"age": [23, 45, 67], "dose": [0.5, 1.25, 2.0]})
+    given = (frame, frame.to_numpy()[::-1], frame["dose"], np.array([[True], [False]]), [0.1, 3])
+
+    def main(party):
+        return [(party.secret(each, owner=0) + 0).reveal() for each in given]
+
+    for each, got in zip(given, simulate(2, main)[1], strict=True):
+        assert np.abs(got.numpy() - np.array(each, dtype=float)).max() <= 2.0**-17
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        torch.tensor([1 + 2j]),
+        np.array([2**64 - 1], dtype=np.uint64),
+        torch.tensor([2**63], dtype=torch.uint64),
+        pd.DataFrame({"name": ["a", "b"]}),
+        [None, 1.0],
+    ],
+    ids=["complex", "unsigned", "unsigned tensor", "texts", "missing"],
+)
+def test_what_is_not_a_real_number_is_refused(wrong):
+    def main(party):
+        with pytest.raises(InputError) as refused:
+            party.secret(wrong, owner=party.rank)
+        return refused.value.code
+
+    assert simulate(1, main) == ["invalid-value"]
+
+
+def test_clamps_with_crossed_ends_and_kernels_beyond_their_image_are_those_of_torch():
+    x = torch.linspace(-3, 3, 9)
+
+    def main(party):
+        shared = party.secret(x, owner=0, bound=4.0)
+        image = shared.reshape(1, 1, 3, 3)
+        for kernel in (torch.ones(1, 1, 4, 1), torch.ones(1, 1, 1, 5)):
+            with pytest.raises(InputError) as refused:
+                functions.conv2d(image, kernel)
+            assert refused.value.code == "invalid-value"
+        return shared.clamp(1.0, -1.0).reveal()
+
+    torch.testing.assert_close(simulate(2, main)[0].float(), x.clamp(1.0, -1.0))
 
 
 def test_values_beyond_their_bound_are_refused_by_their_owner():

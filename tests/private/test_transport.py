@@ -35,7 +35,10 @@ class VirtualClock(Clock):
 
 def at_all(main: Callable[[Channel], Any], parties: int = 2, **settings: Any) -> list[Any]:
     """What `main` returns or raises at every party."""
+    clock = settings.pop("clock", Clock)
     channels = local_channels(parties, **settings)
+    for channel in channels:
+        channel.clock = clock()
     outcomes: list[Any] = [None] * parties
 
     def run(rank: int) -> None:

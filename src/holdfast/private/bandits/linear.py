@@ -19,7 +19,7 @@ from holdfast.private.mpc import SharedTensor
 from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.functions import cat, one_hot, reciprocal
 from holdfast.private.mpc.party import Party
-from holdfast.private.mpc.ring import invalid
+from holdfast.private.mpc.ring import invalid, numbers
 
 
 class LinearBandit:
@@ -85,7 +85,7 @@ class LinearBandit:
             InputError: ``out-of-range`` at the owner for a context whose squared norm is too large.
         """
         if self.party.rank == owner:
-            values = torch.as_tensor(values, dtype=torch.float64).reshape(users, self.features)
+            values = numbers(values, "context").to(torch.float64).reshape(users, self.features)
             norms = values.square().sum(1)
             if bool((norms > self.largest_norm).any()):
                 user = int(norms.argmax())
@@ -152,7 +152,7 @@ class LinearBandit:
                 "learn without choose", code="no-data", expected="arms that were chosen"
             )
         shared = self.party.secret(
-            None if rewards is None else torch.as_tensor(rewards, dtype=torch.float64),
+            None if rewards is None else numbers(rewards, "reward").to(torch.float64),
             owner=self.reward_party,
             shape=(len(waiting),),
             bound=self.largest_reward,

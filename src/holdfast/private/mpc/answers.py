@@ -56,29 +56,39 @@ def cost_section(rows: Sequence[Mapping[str, Any]], sentence: str, how: How) -> 
     return Section("costs", "What does each layer cost?", sentence, [figure], [table], how)
 
 
-def cost_values(rounds: int, sent: int, offline: int, seconds: float) -> list[Value]:
-    """The figures of a run or forecast."""
-    return [
-        Value("rounds", rounds, better="lower"),
-        Value("bytes_sent", sent, "bytes", better="lower"),
-        Value("offline_bytes", offline, "bytes", better="lower"),
-        Value("seconds", seconds, "s", better="lower"),
-    ]
+class Costly(Answer):
+    """An answer that leads with rounds, bytes sent, bytes of preprocessing and seconds."""
 
+    note = ""
+    """What the time is for."""
 
-def cost_tiles(values: Sequence[Value], note: str = "") -> list[Tile]:
-    """The same figures under the findings."""
-    rounds, sent, offline, seconds = (each.value for each in values)
-    return [
-        Tile("Rounds", number(rounds)),
-        Tile("Sent per party", size(sent)),
-        Tile("Offline", size(offline)),
-        Tile("Time", duration(seconds), note=note),
-    ]
+    def figures(self) -> tuple[int, int, int, float]:
+        """Those four."""
+        raise NotImplementedError
+
+    def values(self) -> Sequence[Value]:
+        """The same, to compare by."""
+        rounds, sent, offline, seconds = self.figures()
+        return [
+            Value("rounds", rounds, better="lower"),
+            Value("bytes_sent", sent, "bytes", better="lower"),
+            Value("offline_bytes", offline, "bytes", better="lower"),
+            Value("seconds", seconds, "s", better="lower"),
+        ]
+
+    def tiles(self) -> Sequence[Tile]:
+        """The same under the findings."""
+        rounds, sent, offline, seconds = self.figures()
+        return [
+            Tile("Rounds", number(rounds)),
+            Tile("Sent per party", size(sent)),
+            Tile("Offline", size(offline)),
+            Tile("Time", duration(seconds), note=self.note),
+        ]
 
 
 @dataclass(frozen=True)
-class Run(Answer):
+class Run(Costly):
     """A run of a script: what it returned, and what it cost.
 
     Args:
@@ -129,9 +139,10 @@ class Run(Answer):
             "costs": self.costs(),
         }
 
-    def values(self) -> Sequence[Value]:
+    def figures(self) -> tuple[int, int, int, float]:
         """Rounds, bytes and time."""
-        return cost_values(self.rounds, self._sent, self._offline, self.seconds)
+        offline = max(each.offline_bytes for each in self.parties)
+        return self.rounds, self._sent, offline, self.seconds
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Who computed, and what they had to trust."""
@@ -139,10 +150,6 @@ class Run(Answer):
             ("parties", str(self.total_parties)),
             ("security", f"{self.mode}: {MODES[self.mode]}"),
         ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """Rounds, bytes, time."""
-        return cost_tiles(self.values())
 
     def sections(self) -> Sequence[Section]:
         """The result, and the costs."""
@@ -171,10 +178,6 @@ class Run(Answer):
     @property
     def _sent(self) -> int:
         return max(each.bytes_sent for each in self.parties)
-
-    @property
-    def _offline(self) -> int:
-        return max(each.offline_bytes for each in self.parties)
 
 
 def layer_name(row: Mapping[str, Any]) -> str:

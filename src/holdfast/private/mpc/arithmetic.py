@@ -81,10 +81,10 @@ def square(party: Party, x: Tensor) -> Rounds[Tensor]:
 def truncate(party: Party, x: Tensor, bits: int) -> Rounds[Tensor]:
     """X / 2^bits rounded down, or that plus 1: exact for |x| < 2^62. One round, 8 bytes.
 
-    Opens c = x + 2^62 + r and removes r with what the dealer made of it.
+    Opens c = x + 2^62 + r and removes r with what the dealer made of it. Negative bits multiply: no round.
     """
-    if bits == 0:
-        return x
+    if bits <= 0:
+        return x << -bits
     item = party.take("truncation", shape=tuple(x.shape), bits=bits)
     c = yield from opened(masked(party, x, item["r"]))
     return quotient(party, c, item, bits)

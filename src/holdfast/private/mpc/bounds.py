@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -32,10 +32,13 @@ LEAST_BITS = 10
 MOST_BITS = 26
 """Fractional bits that functions take."""
 LARGEST_SCALE = 46
-"""Fractional bits of public factors and weights."""
+"""Fractional bits of public factors, weights, and numbers that are all small."""
 MASKED_BELOW = 64.0
 """Distance of masked values from all others: e^-64 is 0."""
 _LIMIT = LIMIT_BITS - 2.0**-30  # 2^62 itself is outside
+
+Limits = float | Sequence[float]
+"""A largest magnitude, or (lowest, highest)."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Bound:
     floor: float | None = None
 
     @staticmethod
-    def of(given: float | Sequence[float] | Bound) -> Bound:
+    def of(given: Limits | Bound) -> Bound:
         """The bound that a caller declares: a magnitude, or (low, high)."""
         if isinstance(given, Bound):
             return given
@@ -88,6 +91,11 @@ class Bound:
     def fits(self, scale: int) -> bool:
         """Whether the values fit into the ring with so many fractional bits."""
         return self.bits + scale <= _LIMIT
+
+    def scale(self, bits: int) -> int:
+        """Fractional bits to keep of the values: `bits`, and more where all of them are small."""
+        more = max(0.0, -self.bits) if self.magnitude else 0.0
+        return bits + min(math.floor(more), LARGEST_SCALE - bits)
 
     def finite(self) -> Bound:
         """The bound of what is stored, with stand-ins for infinities taken as numbers."""
@@ -132,18 +140,27 @@ def _times(x: float, y: float) -> float:
     return 0.0 if x == 0.0 or y == 0.0 else x * y  # an infinite bound times nothing is nothing
 
 
-def count_of(op: str, left: Sequence[int], right: Sequence[int], options: Any) -> int:
-    """How many products one entry of a bilinear product sums."""
-    groups = dict(options).get("groups", 1)
-    if op in ("matmul", "linear"):
-        return left[-1]
-    if op == "conv2d":
-        return math.prod(right[1:])
-    if op == "conv2d_input":
-        return int(right[0] // groups * math.prod(right[2:]))
-    if op == "conv2d_weight":
-        return right[0] * math.prod(right[2:])
-    return 1
+def summed(op: str, shape: Sequence[int], *, left: bool = False) -> tuple[int, ...]:
+    """The dimensions of an operand that one entry of a bilinear product sums over.
+
+    Args:
+        op: as `ring.BILINEAR` names it.
+        shape: of the operand.
+        left: whether it is the left one, which only ``matmul`` has.
+    """
+    dims = {
+        "matmul": (-1 if left or len(shape) == 1 else -2,),
+        "linear": (1,),
+        "conv2d": (1, 2, 3),
+        "conv2d_input": (0, 2, 3),
+        "conv2d_weight": (0, 2, 3),
+    }
+    return dims.get(op, ())
+
+
+def count_of(shape: Sequence[int], dims: Sequence[int]) -> int:
+    """How many entries there are along some dimensions."""
+    return math.prod(shape[dim] for dim in dims)
 
 
 # --- Products of two shared tensors --------------------------------------------------------------
@@ -269,9 +286,7 @@ def public_factor(values: Tensor, scale: int, least: int) -> Factor:
     return Factor(encoded >> zeros, scale - zeros)
 
 
-def bound_with_factor(
-    bound: Bound, factor: Tensor, op: str, *, left: bool, options: Any = ()
-) -> tuple[Bound, float]:
+def bound_with_factor(bound: Bound, factor: Tensor, op: str, *, left: bool) -> tuple[Bound, float]:
     """The bound of a product with a public factor, and that of the sum of the other operand's magnitudes.
 
     Args:
@@ -279,20 +294,11 @@ def bound_with_factor(
         factor: float64.
         op: as `ring.BILINEAR` names it.
         left: whether the factor is the left operand.
-        options: of the product.
     """
-    # The dimensions of the factor that one entry of the product sums over.
-    dims = {
-        "matmul": (-1 if left or factor.ndim == 1 else -2,),
-        "linear": (1,),
-        "conv2d": (1, 2, 3),
-        "conv2d_input": (0, 2, 3),
-        "conv2d_weight": (0, 2, 3),
-    }.get(op, ())
+    dims = summed(op, factor.shape, left=left)
     if not factor.numel():
         return Bound(0.0, 0.0), 0.0
     positive, negative = factor.clamp(min=0), (-factor).clamp(min=0)
-    count = math.prod(factor.shape[dim] for dim in dims)
     if dims:
         positive, negative = positive.sum(dims), negative.sum(dims)
     if math.isinf(bound.low) and bool((factor != 0).any()):
@@ -301,7 +307,9 @@ def bound_with_factor(
         positive * at - negative * other
         for at, other in ((bound.low, bound.high), (bound.high, bound.low))
     ]
-    return Bound(float(ends[0].min()), float(ends[1].max())), bound.magnitude * count
+    return Bound(float(ends[0].min()), float(ends[1].max())), bound.magnitude * count_of(
+        factor.shape, dims
+    )
 
 
 def public_limbs(encoded: Tensor, width: int) -> list[Tensor]:

@@ -41,7 +41,7 @@ class Setting:
         protocol = {"comparison": self.comparison, "fraction_bits": self.fraction_bits}
         return {"mode": self.mode, "network": self._network(), **protocol}
 
-    def write_items(self, items: list[Any], parties: int) -> None:
+    def write_items(self, items: Any, parties: int) -> None:
         """Write the items to the file, if one is named."""
         from holdfast.private.mpc.store import write_items
 
@@ -195,6 +195,8 @@ def plan(
     input: Annotated[str, option("--input", metavar="SHAPE")],
     parties: Parties = 2,
     bound: Annotated[float | None, option(metavar="X")] = None,
+    calibration: Annotated[str | None, option(metavar="NAME")] = None,
+    margin: Annotated[float, option(metavar="X")] = 2.0,
     measure: bool = False,
     setting: Setting = Setting(),
 ) -> Answer:
@@ -205,12 +207,15 @@ def plan(
         input: Shape of the input, such as 1x1x28x28; int:1x32 for token ids; several separated by commas.
         parties: Number of parties.
         bound: Largest magnitude of the inputs (default: 1,024).
+        calibration: Name in FILE.py of typical inputs, or of what gives them, as for import_model.
+        margin: How much larger than theirs the results of other inputs may be.
         measure: Also run the model at parties on this machine, on an imitated network, and compare.
     """
     from holdfast.private.mpc.forecast import plan as forecast
 
+    bounds: dict[str, Any] = {"bound": bound, "calibration": calibration, "margin": margin}
     answer = forecast(
-        model, input, parties=parties, bound=bound, measure=measure, **setting.arguments()
+        model, input, parties=parties, measure=measure, **bounds, **setting.arguments()
     )
     setting.write_items(answer.items, parties)
     return answer

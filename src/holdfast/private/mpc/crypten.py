@@ -31,9 +31,10 @@ from holdfast.private.mpc.functions import cat as cat
 from holdfast.private.mpc.functions import one_hot
 from holdfast.private.mpc.functions import stack as stack
 from holdfast.private.mpc.functions import where as where
-from holdfast.private.mpc.importing import PrivateModel, Step, import_model
+from holdfast.private.mpc.importing import Graph, PrivateModel, Step, import_model
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.ring import numbers
 from holdfast.private.mpc.supply import local_supplies
 from holdfast.private.mpc.tensor import SharedTensor
 from holdfast.private.mpc.training import SGD, cross_entropy
@@ -81,7 +82,7 @@ def cryptensor(
     else:
         given = None
         if party.rank == src:
-            given = torch.as_tensor(values)
+            given = numbers(values)
             if bound is None and given.is_floating_point():
                 largest = float(given.abs().max()) if given.numel() else 0.0
                 bound = 2.0 ** max(0, math.ceil(math.log2(max(largest, 1.0))))
@@ -265,20 +266,19 @@ class Model:
 
     @property
     def _modules(self) -> dict[str, Any]:
-        """Weights by their names, and operations by those of ATen, in order; each has `forward`."""
+        """Weights by their names, and operations by those of `_value_names`; each has `forward`."""
         model = self._imported()
-        weights = model.named_parameters().items()
         nodes = {
             name: SimpleNamespace(forward=lambda _, weight=weight: weight)
-            for name, weight in weights
+            for name, weight in model.named_parameters().items()
         }
-        for step in model.graph.steps:
+        for name, step in zip(_value_names(model.graph), model.graph.steps, strict=True):
 
             def forward(given: Any, step: Step = step) -> Any:
                 several = given if isinstance(given, list) else [given]
                 return model.result(step, dict(zip(step.names(), several, strict=True)))
 
-            nodes[step.result] = SimpleNamespace(forward=forward)
+            nodes[name] = SimpleNamespace(forward=forward)
         return nodes
 
     def __getattr__(self, name: str) -> Any:
@@ -286,6 +286,32 @@ class Model:
             return self._imported().named_parameters()[name]
         except KeyError:
             raise AttributeError(f"the model has no {name!r}", name=name, obj=self) from None
+
+
+_ONNX = {
+    "linear": "Gemm",
+    "conv1d": "Conv",
+    "conv2d": "Conv",
+    "max_pool2d": "MaxPool",
+    "avg_pool2d": "AveragePool",
+}
+"""Operations whose names in ONNX are not ours with a capital."""
+
+
+def _value_names(graph: Graph) -> list[str]:
+    """The names of what the steps give, as the exporter of torch 1.12 to ONNX makes them.
+
+    The output is ``output``; a variable of `forward` names what it holds first; everything else is named
+    by the operation that takes it, and by its number among all values.
+    """
+    users = {name: step.op for step in reversed(graph.steps) for name in step.names()}
+    names = list[str]()
+    for place, step in enumerate(graph.steps, len(graph.inputs) + len(graph.parameters)):
+        user = users.get(step.result, "output")
+        name = user if user == "output" else graph.variables.get(step.result)
+        taken = f"onnx::{_ONNX.get(user, user.capitalize())}_{place}"
+        names.append(name if name and name not in names else taken)
+    return names
 
 
 def _loss(of: Callable[[Any, Any], Any]) -> Callable[..., Any]:

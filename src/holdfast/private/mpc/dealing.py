@@ -13,9 +13,10 @@ which no other item of a run has.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -26,7 +27,7 @@ from holdfast.private.mpc import function_sharing
 from holdfast.private.mpc.randomness import SEED_BYTES, stream
 from holdfast.private.mpc.ring import bilinear, product_shape
 
-Shape = tuple[int, ...]
+Shape = Sequence[int]
 Item = dict[str, np.ndarray]
 RING, BYTE, HALF, WORD, LONG = (
     np.dtype(name) for name in (np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
@@ -50,13 +51,26 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How items of one kind are made: all three take the item's parameters."""
+class Recipe:
+    """How an item of one kind and some parameters is made."""
 
-    masks: Callable[..., dict[str, Field]]
-    derived: Callable[..., dict[str, Field]]
-    derive: Callable[..., Item]
-    """From the masks (a dict, the first argument) to the derived values."""
+    masks: dict[str, Field]
+    derived: dict[str, Field]
+    derive: Callable[[Item], Item] = lambda masks: {}
+    """From the masks to the derived values."""
+    borrowed: dict[str, tuple[str, Field]] = field(default_factory=dict)
+    """Masks that an earlier item made as its first: its label."""
+
+
+def described(kind: str, parameters: Mapping[str, Any]) -> str:
+    """Kind and parameters as one text; lists (of JSON) and tuples are the same."""
+    return json.dumps([kind, parameters])
+
+
+@lru_cache(maxsize=4096)
+def _recipe(text: str) -> Recipe:
+    kind, parameters = json.loads(text)
+    return KINDS[kind](**parameters)
 
 
 def expand(
@@ -75,11 +89,11 @@ def expand(
         label: of the item; no other one of this run may have it.
         corrections: what `deal` returned, at the last party, and at all for kinds in `COMMON`; else None.
     """
-    masks, derived = _fields(kind, _key(parameters))
-    item = _cut(seed, label, masks | ({} if corrections is not None else derived))
+    recipe = _recipe(described(kind, parameters))
+    item = _cut(seed, label, recipe.masks | ({} if corrections is not None else recipe.derived))
     if corrections is not None:
-        item |= _views(np.frombuffer(bytearray(corrections), dtype=np.uint8), derived)
-    return item | _borrowed(kind, parameters, seed)
+        item |= _views(np.frombuffer(bytearray(corrections), dtype=np.uint8), recipe.derived)
+    return item | _borrowed(recipe, seed)
 
 
 def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], label: str) -> bytes:
@@ -91,40 +105,39 @@ def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], label: st
         seeds: one per party.
         label: of the item.
     """
-    masks, derived = _fields(kind, _key(parameters))
-    if not derived:
+    recipe = _recipe(described(kind, parameters))
+    if not recipe.derived:
         return b""
-    shared = {} if kind in COMMON else derived
-    parts = [_cut(seed, label, masks | shared) for seed in seeds[:-1]]
-    parts.append(_cut(seeds[-1], label, masks))
-    for part, seed in zip(parts, seeds, strict=True):
-        part.update(_borrowed(kind, parameters, seed))
+    shared = {} if kind in COMMON else recipe.derived
+    parts = [
+        _cut(seed, label, recipe.masks | (shared if seed is not seeds[-1] else {}))
+        | _borrowed(recipe, seed)
+        for seed in seeds
+    ]
     if kind in COMMON:
-        r = _combine(
-            [_mask_of(seed, parameters["of"], tuple(parameters["shape"])) for seed in seeds]
-        )
+        r = _combine([part["r"] for part in parts])
         keys = function_sharing.generate(r.view(LONG) & LOW_62, [part["root"] for part in parts])
-        return b"".join(np.ascontiguousarray(keys[name]).tobytes() for name in derived)
-    combined = {name: _combine([part[name] for part in parts]) for name in parts[-1]}
-    values = KINDS[kind].derive(combined, **_arguments(parameters))
+        return b"".join(np.ascontiguousarray(keys[name]).tobytes() for name in recipe.derived)
+    values = recipe.derive({name: _combine([part[name] for part in parts]) for name in parts[-1]})
     corrections = []
-    for name, field in derived.items():
-        value = np.ascontiguousarray(values[name], dtype=field.type).reshape(field.shape)
+    for name, each in recipe.derived.items():
+        value = np.ascontiguousarray(values[name], dtype=each.type).reshape(each.shape)
         for part in parts[:-1]:
-            value = value - part[name] if field.type == RING else value ^ part[name]
+            value = value - part[name] if each.type == RING else value ^ part[name]
         corrections.append(np.ascontiguousarray(value).tobytes())
     return b"".join(corrections)
 
 
 def correction_bytes(kind: str, parameters: Mapping[str, Any]) -> int:
     """The length of what `deal` returns."""
-    return sum(field.size for field in _fields(kind, _key(parameters))[1].values())
+    return sum(each.size for each in _recipe(described(kind, parameters)).derived.values())
 
 
 def blank(kind: str, parameters: Mapping[str, Any]) -> Item:
     """An item of zeros: the part of a party that holds no share."""
-    masks, derived = _fields(kind, _key(parameters))
-    return {name: np.zeros(field.shape, field.type) for name, field in (masks | derived).items()}
+    recipe = _recipe(described(kind, parameters))
+    fields = recipe.masks | recipe.derived
+    return {name: np.zeros(each.shape, each.type) for name, each in fields.items()}
 
 
 def _combine(shares: list[np.ndarray]) -> np.ndarray:
@@ -143,73 +156,40 @@ def _cut(seed: bytes, label: str, fields: Mapping[str, Field]) -> Item:
 
 def _views(data: np.ndarray, fields: Mapping[str, Field], align: int = 1) -> Item:
     item, start = {}, 0
-    for name, field in fields.items():
-        part = data[start : start + field.size]
-        if not part.flags.aligned or part.ctypes.data % field.type.itemsize:
+    for name, each in fields.items():
+        part = data[start : start + each.size]
+        if not part.flags.aligned or part.ctypes.data % each.type.itemsize:
             part = part.copy()
-        item[name] = part.view(field.type).reshape(field.shape)
-        start += -(-field.size // align) * align
+        item[name] = part.view(each.type).reshape(each.shape)
+        start += -(-each.size // align) * align
     return item
 
 
-def _borrowed(kind: str, parameters: Mapping[str, Any], seed: bytes) -> Item:
-    """The mask of a fixed operand, which an earlier item made."""
-    mask = parameters.get("fixed")
-    if kind != "product" or mask is None:
-        return {}
-    return {"b": _mask_of(seed, mask, tuple(parameters["right"]))}
-
-
-def _mask_of(seed: bytes, label: str, shape: Shape) -> np.ndarray:
-    """This party's share of the first mask of an earlier item."""
-    return _cut(seed, label, {"mask": Field(shape)})["mask"]
-
-
-def _freeze(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return tuple(_freeze(part) for part in value)
-    return value
-
-
-def _key(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Parameters as a hashable key; lists (of JSON) and tuples are the same."""
-    return tuple(
-        (name, _freeze(parameters[name])) for name in sorted(parameters) if name != "fixed"
-    ) + ((("fixed", True),) if parameters.get("fixed") is not None else ())
-
-
-def _arguments(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(_key(parameters))
-
-
-@lru_cache(maxsize=4096)
-def _fields(
-    kind: str, key: tuple[tuple[str, Any], ...]
-) -> tuple[dict[str, Field], dict[str, Field]]:
-    arguments = dict(key)
-    return KINDS[kind].masks(**arguments), KINDS[kind].derived(**arguments)
+def _borrowed(recipe: Recipe, seed: bytes) -> Item:
+    """This party's shares of the masks of earlier items."""
+    borrowed = recipe.borrowed.items()
+    return {name: _cut(seed, label, {name: each})[name] for name, (label, each) in borrowed}
 
 
 # --- Products ------------------------------------------------------------------------------------
 
 
-def _product_masks(
-    op: str, left: Shape, right: Shape, options: Any, fixed: bool = False
-) -> dict[str, Field]:
-    return {"a": Field(left)} | ({} if fixed else {"b": Field(right)})
+def _product(op: str, left: Shape, right: Shape, options: Any, fixed: str | None) -> Recipe:
+    def derive(masks: Item) -> Item:
+        operands = (torch.from_numpy(masks[name]) for name in ("a", "b"))
+        return {"c": bilinear(op, options)(*operands).numpy()}
+
+    derived = {"c": Field(product_shape(op, left, right, options))}
+    mask = Field(right)
+    if fixed is None:
+        return Recipe({"a": Field(left), "b": mask}, derived, derive)
+    return Recipe({"a": Field(left)}, derived, derive, {"b": (fixed, mask)})
 
 
-def _product_derived(
-    op: str, left: Shape, right: Shape, options: Any, fixed: bool = False
-) -> dict[str, Field]:
-    return {"c": Field(product_shape(op, left, right, options))}
-
-
-def _product(
-    masks: Item, op: str, left: Shape, right: Shape, options: Any, fixed: bool = False
-) -> Item:
-    product = bilinear(op, options)(torch.from_numpy(masks["a"]), torch.from_numpy(masks["b"]))
-    return {"c": product.numpy()}
+def _square(shape: Shape) -> Recipe:
+    return Recipe(
+        {"a": Field(shape)}, {"c": Field(shape)}, lambda masks: {"c": masks["a"] * masks["a"]}
+    )
 
 
 # --- Truncation and comparison -------------------------------------------------------------------
@@ -224,9 +204,12 @@ def _split(r: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return high.view(RING), (unsigned >> np.uint64(63)).view(RING)
 
 
-def _truncation(masks: Item, shape: Shape, bits: int) -> Item:
-    high, top = _split(masks["r"], bits)
-    return {"high": high, "top": top}
+def _truncation(shape: Shape, bits: int) -> Recipe:
+    def derive(masks: Item) -> Item:
+        high, top = _split(masks["r"], bits)
+        return {"high": high, "top": top}
+
+    return Recipe({"r": Field(shape)}, {"high": Field(shape), "top": Field(shape)}, derive)
 
 
 @lru_cache(maxsize=1)
@@ -243,47 +226,46 @@ def _prefix_tables() -> np.ndarray:
     return np.asarray((masked << v.astype(LONG)).sum(axis=1, dtype=LONG))
 
 
-def _comparison_masks(
-    shape: Shape, thresholds: int, bits: int, select: bool, tree: bool
-) -> dict[str, Field]:
-    masks = {"r": Field(shape)}
-    if tree:
-        many = (*shape, thresholds)
-        masks |= {"m2": Field((*many, 4), BYTE), "m3": Field(many, BYTE)}
-    return masks | ({"rho": Field(shape, BYTE)} if select else {})
-
-
-def _comparison_derived(
-    shape: Shape, thresholds: int, bits: int, select: bool, tree: bool
-) -> dict[str, Field]:
+def _comparison(shape: Shape, thresholds: int, bits: int, select: bool, tree: bool) -> Recipe:
     many = (*shape, thresholds)
-    fields = {"flip": Field(shape, BYTE)}
+    masks, derived = {"r": Field(shape)}, {"flip": Field(shape, BYTE)}
     if tree:
-        fields = {
+        masks |= {"m2": Field((*many, 4), BYTE), "m3": Field(many, BYTE)}
+        derived = {
             "digits": Field((*shape, 16), WORD),
             "less2": Field((*many, 4), LONG),
             "equal2": Field((*many, 4), HALF),
             "less3": Field(many, LONG),
         }
     if bits or select:
-        fields |= {"high": Field(shape), "top": Field(shape)}
+        derived |= {"high": Field(shape), "top": Field(shape)}
     if select:
-        fields |= {"bit": Field(shape), "bit_high": Field(shape), "bit_top": Field(shape)}
-    return fields
+        masks |= {"rho": Field(shape, BYTE)}
+        derived |= {name: Field(shape) for name in ("bit", "bit_high", "bit_top")}
+
+    def derive(masks: Item) -> Item:
+        r = masks["r"].view(LONG)
+        flip = ((r >> np.uint64(62)) & np.uint64(1)).astype(BYTE)
+        values = _tree_tables(masks, r, flip) if tree else {"flip": flip}
+        if bits or select:
+            values["high"], values["top"] = _split(masks["r"], bits)
+        if select:
+            bit = _bits_of(masks)
+            values |= {"bit": bit, "bit_high": bit * values["high"], "bit_top": bit * values["top"]}
+        return values
+
+    return Recipe(masks, derived, derive)
 
 
-def _comparison(
-    masks: Item, shape: Shape, thresholds: int, bits: int, select: bool, tree: bool
-) -> Item:
-    r = masks["r"].view(LONG)
-    flip = ((r >> np.uint64(62)) & np.uint64(1)).astype(BYTE)
-    derived = _tree_tables(masks, r, flip) if tree else {"flip": flip}
-    if bits or select:
-        derived["high"], derived["top"] = _split(masks["r"], bits)
-    if select:
-        bit = _bits_of(masks)
-        derived |= {"bit": bit, "bit_high": bit * derived["high"], "bit_top": bit * derived["top"]}
-    return derived
+def _comparison_keys(shape: Shape, of: str) -> Recipe:
+    derived = {
+        "states": Field((function_sharing.LEVELS, *shape, 2), LONG),
+        # Value, control bit of the left child, of the right.
+        "bits": Field((function_sharing.LEVELS, *shape), BYTE),
+        "leaf": Field(shape, BYTE),
+    }
+    masks = {"root": Field((*shape, 2), LONG)}
+    return Recipe(masks, derived, borrowed={"r": (of, Field(shape))})
 
 
 def _tree_tables(masks: Item, r: np.ndarray, flip: np.ndarray) -> Item:
@@ -312,9 +294,19 @@ def _bits_of(masks: Item) -> np.ndarray:
     return (masks["rho"] & 1).astype(RING)
 
 
-def _selection(masks: Item, bits: Shape, values: Shape) -> Item:
-    bit = _bits_of(masks)
-    return {"bit": bit, "bit_a": bit * masks["a"]}
+def _bit(shape: Shape) -> Recipe:
+    masks = {"rho": Field(shape, BYTE)}
+    return Recipe(masks, {"bit": Field(shape)}, lambda masks: {"bit": _bits_of(masks)})
+
+
+def _selection(bits: Shape, values: Shape) -> Recipe:
+    def derive(masks: Item) -> Item:
+        bit = _bits_of(masks)
+        return {"bit": bit, "bit_a": bit * masks["a"]}
+
+    both = Field(tuple(np.broadcast_shapes(tuple(bits), tuple(values))))
+    masks = {"rho": Field(bits, BYTE), "a": Field(values)}
+    return Recipe(masks, {"bit": Field(bits), "bit_a": both}, derive)
 
 
 # Comparisons of 4 values: 0>=1, 0>=2, 0>=3, 1>=2, 1>=3, 2>=3. Value i wins if these three say so.
@@ -327,62 +319,36 @@ def winner_index(inputs: np.ndarray) -> np.ndarray:
     return np.asarray((inputs[..., WINNER_INPUTS] * np.array([1, 2, 4])).sum(axis=-1))
 
 
-def _winner(masks: Item, shape: Shape, width: int) -> Item:
-    mask = winner_index((masks["m"][..., None] >> np.arange(6)) & 1)  # [..., 4]
-    wins = np.arange(8) ^ mask[..., None] == _WINNER_BITS[:, None]  # [..., 4, masked input]
-    wins = wins.astype(RING)
-    return {"wins": wins, "wins_a": wins[..., None] * masks["a"][..., None, :]}
+def _winner(shape: Shape, width: int) -> Recipe:
+    def derive(masks: Item) -> Item:
+        mask = winner_index((masks["m"][..., None] >> np.arange(6)) & 1)  # [..., 4]
+        wins = np.arange(8) ^ mask[..., None] == _WINNER_BITS[:, None]  # [..., 4, masked input]
+        wins = wins.astype(RING)
+        return {"wins": wins, "wins_a": wins[..., None] * masks["a"][..., None, :]}
+
+    masks = {"m": Field(shape, BYTE), "a": Field((*shape, 4, width))}
+    derived = {"wins": Field((*shape, 4, 8)), "wins_a": Field((*shape, 4, 8, width))}
+    return Recipe(masks, derived, derive)
 
 
-def _unit_vectors(masks: Item, shape: Shape, shift: int, bits: int) -> Item:
-    places = (masks["r"] >> shift) & ((1 << bits) - 1)
-    return {"unit": (places[..., None] == np.arange(1 << bits)).astype(RING)}
+def _unit_vectors(shape: Shape, shift: int, bits: int) -> Recipe:
+    def derive(masks: Item) -> Item:
+        places = (masks["r"] >> shift) & ((1 << bits) - 1)
+        return {"unit": (places[..., None] == np.arange(1 << bits)).astype(RING)}
+
+    return Recipe({"r": Field(shape)}, {"unit": Field((*shape, 1 << bits))}, derive)
 
 
-KINDS: dict[str, Kind] = {
-    "mask": Kind(lambda shape: {"b": Field(shape)}, lambda shape: {}, lambda masks, shape: {}),
-    "product": Kind(_product_masks, _product_derived, _product),
-    "square": Kind(
-        lambda shape: {"a": Field(shape)},
-        lambda shape: {"c": Field(shape)},
-        lambda masks, shape: {"c": masks["a"] * masks["a"]},
-    ),
-    "truncation": Kind(
-        lambda shape, bits: {"r": Field(shape)},
-        lambda shape, bits: {"high": Field(shape), "top": Field(shape)},
-        _truncation,
-    ),
-    "comparison": Kind(_comparison_masks, _comparison_derived, _comparison),
-    "comparison_keys": Kind(
-        lambda shape, of: {"root": Field((*shape, 2), LONG)},
-        lambda shape, of: function_sharing.fields(shape),
-        lambda masks, shape, of: {},
-    ),
-    "bit": Kind(
-        lambda shape: {"rho": Field(shape, BYTE)},
-        lambda shape: {"bit": Field(shape)},
-        lambda masks, shape: {"bit": _bits_of(masks)},
-    ),
-    "selection": Kind(
-        lambda bits, values: {"rho": Field(bits, BYTE), "a": Field(values)},
-        lambda bits, values: {
-            "bit": Field(bits),
-            "bit_a": Field(tuple(np.broadcast_shapes(bits, values))),
-        },
-        _selection,
-    ),
-    "winner": Kind(
-        lambda shape, width: {"m": Field(shape, BYTE), "a": Field((*shape, 4, width))},
-        lambda shape, width: {
-            "wins": Field((*shape, 4, 8)),
-            "wins_a": Field((*shape, 4, 8, width)),
-        },
-        _winner,
-    ),
-    "unit": Kind(
-        lambda shape, shift, bits: {"r": Field(shape)},
-        lambda shape, shift, bits: {"unit": Field((*shape, 1 << bits))},
-        _unit_vectors,
-    ),
+KINDS: dict[str, Callable[..., Recipe]] = {
+    "mask": lambda shape: Recipe({"b": Field(shape)}, {}),
+    "product": _product,
+    "square": _square,
+    "truncation": _truncation,
+    "comparison": _comparison,
+    "comparison_keys": _comparison_keys,
+    "bit": _bit,
+    "selection": _selection,
+    "winner": _winner,
+    "unit": _unit_vectors,
 }
 """Item kinds: Beaver triples, squares, truncations, comparisons, bits, choices, lookups."""

@@ -21,24 +21,23 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Unknown, Value
+from holdfast.answer import ColumnFormat, How, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.files import read_whole
 from holdfast.numbers import duration, number, size
 from holdfast.private.mpc.answers import (
     MODES,
+    Costly,
     cost_section,
-    cost_tiles,
-    cost_values,
     largest_costs,
     layer_name,
 )
 from holdfast.private.mpc.critical_path import replay
-from holdfast.private.mpc.importing import Graph, PrivateModel, prepare
+from holdfast.private.mpc.importing import Graph, PrivateModel, largest_results, prepare
 from holdfast.private.mpc.launch import run_local
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import invalid
-from holdfast.private.mpc.supply import dry_supply
+from holdfast.private.mpc.supply import Items, dry_supply
 from holdfast.private.mpc.transport import EchoChannel, Network, TraceEvent
 
 _OFFLINE = {
@@ -52,7 +51,7 @@ WAN = Network(0.020, 100e6)
 
 
 @dataclass(frozen=True)
-class Forecast(Answer):
+class Forecast(Costly):
     """What one call of a model costs, and what its set-up costs once.
 
     Args:
@@ -75,7 +74,7 @@ class Forecast(Answer):
     network: Network | None
     layers: list[dict[str, Any]]
     setup: list[dict[str, Any]]
-    items: list[tuple[str, dict[str, Any]]]
+    items: Items
     traces: list[list[TraceEvent]]
     measured: dict[str, float] | None = None
 
@@ -122,10 +121,14 @@ class Forecast(Answer):
             "measured": self.measured,
         }
 
-    def values(self) -> Sequence[Value]:
+    def figures(self) -> tuple[int, int, int, float]:
         """Rounds, bytes, time."""
-        seconds = self.seconds(self.network)
-        return cost_values(self.rounds, self.bytes, self.offline_bytes, seconds)
+        return self.rounds, self.bytes, self.offline_bytes, self.seconds(self.network)
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        """The network."""
+        return _described(self.network)
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The model, its input, and whom the parties trust."""
@@ -134,10 +137,6 @@ class Forecast(Answer):
             ("input", ", ".join("x".join(map(str, shape)) for shape in self.shapes)),
             ("security", f"{self.parties} parties, {self.mode}: {MODES[self.mode]}"),
         ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """Rounds, bytes, time."""
-        return cost_tiles(self.values(), _described(self.network))
 
     def sections(self) -> Sequence[Section]:
         """By layer; by network; against a measurement."""
@@ -254,10 +253,22 @@ def _call(model: PrivateModel, example: Sequence[Tensor], bound: float | None) -
         output.reveal()
 
 
-def measure(party: Party, name: str, inputs: str, bound: float | None = None) -> dict[str, float]:
-    """The cost of the fastest of some calls of a model: what ``--measure`` runs at every party."""
+def prepared(
+    name: str, inputs: str, calibration: str | None, margin: float
+) -> tuple[Graph, list[Tensor]]:
+    """A named model with the bounds of its calibration, and inputs of the named shapes."""
     example = [_example(text) for text in inputs.split(",")]
-    model = PrivateModel(party, prepare(load_model(name), example), owner=0)
+    module, typical = load_model(name, calibration)
+    graph = prepare(module, example)
+    if typical is not None:
+        graph.largest = largest_results(module, typical, margin)
+    return graph, example
+
+
+def measure(party: Party, bound: float | None, *named: Any) -> dict[str, float]:
+    """The cost of the fastest of some calls of a model: what ``--measure`` runs at every party."""
+    graph, example = prepared(*named)
+    model = PrivateModel(party, graph, owner=0)
     calls = []
     for _ in range(4):  # the first one allocates
         before, start = party.channel.ledger.total(), time.perf_counter()
@@ -277,6 +288,8 @@ def plan(
     parties: int = 2,
     mode: str = "dealer",
     bound: float | None = None,
+    calibration: str | None = None,
+    margin: float = 2.0,
     measure: bool = False,
     **settings: Any,
 ) -> Forecast:
@@ -289,6 +302,9 @@ def plan(
         parties: number of parties.
         mode: security mode.
         bound: largest magnitude of the inputs; by default that of `Party.secret`.
+        calibration: name in the same file, of typical inputs or a function that returns them, as they are
+            given to `import_model`.
+        margin: as of `import_model`.
         measure: also run it at parties on this machine, on that network.
         settings: `fraction_bits` and `comparison`, as of `Party`.
 
@@ -296,8 +312,8 @@ def plan(
         InputError: if the model or a shape is invalid, or the model has unsupported operations.
         RangeError: if values could leave the range of an operation, whatever is done about it.
     """
-    example = [_example(text) for text in inputs.split(",")]
-    graph = prepare(load_model(model), example)
+    named = (inputs, calibration, margin)
+    graph, example = prepared(model, *named)
     settings["mode"] = mode
     for _ in range(2):  # the first run makes the tables that functions look up
         runs = dry_run(graph, example, parties, bound=bound, **settings)
@@ -305,14 +321,14 @@ def plan(
     rows = _layers(runs)
     layers = [row for row in rows if row["op"] not in SETUP]
     setup = [row for row in rows if row["op"] in SETUP]
-    measured = _measured(model, inputs, bound, parties, network, settings) if measure else None
+    measured = _measured(model, (bound, named), parties, network, settings) if measure else None
     shapes = [tuple(each.shape) for each in example]
     items = runs[0].supply.items
     return Forecast(model, shapes, parties, mode, network, layers, setup, items, traces, measured)
 
 
-def load_model(name: str) -> nn.Module:
-    """The module that ``FILE.py:NAME`` stands for.
+def load_model(name: str, calibration: str | None = None) -> tuple[nn.Module, Any]:
+    """The module that ``FILE.py:NAME`` stands for, and the inputs of another name there; None without one.
 
     Raises:
         InputError: if there is none.
@@ -322,18 +338,25 @@ def load_model(name: str) -> nn.Module:
         expected = "FILE.py:NAME, a torch module or a function that returns one"
         raise invalid("model", name, expected, place="MODEL")
     read_whole(path, "a Python file with a model")
-    found = runpy.run_path(path, run_name="holdfast_model").get(attribute)
-    module = found if isinstance(found, nn.Module) else found() if callable(found) else None
-    if not isinstance(module, nn.Module):
+    names = runpy.run_path(path, run_name="holdfast_model")
+
+    def made(attribute: str, kind: Any, described: str) -> Any:
+        found = names.get(attribute)
+        value = found if isinstance(found, kind) else found() if callable(found) else None
+        if isinstance(value, kind):
+            return value
         raise InputError(
-            "not a model",
+            f"not a {described}",
             code="unknown-name",
             path=path,
             place=attribute,
             found=type(found).__name__,
-            expected="a torch module, or a function or class that gives one without arguments",
+            expected=f"a torch {described}, or a function or class that gives one without arguments",
         )
-    return module
+
+    module = made(attribute, nn.Module, "model")
+    kinds = (Tensor, list, tuple)
+    return module, None if calibration is None else made(calibration, kinds, "tensor")
 
 
 def _example(text: str) -> Tensor:
@@ -349,14 +372,13 @@ _SCRIPT = """
 from holdfast.private.mpc.forecast import measure
 
 def main(party):
-    return measure(party, {model!r}, {inputs!r}, {bound!r})
+    return measure(party, {bound!r}, {model!r}, *{named!r})
 """
 
 
 def _measured(
     model: str,
-    inputs: str,
-    bound: float | None,
+    call: tuple[float | None, tuple[Any, ...]],
     parties: int,
     network: Network | None,
     settings: dict[str, Any],
@@ -366,7 +388,8 @@ def _measured(
     with tempfile.TemporaryDirectory(prefix="holdfast-plan-") as folder:
         script = Path(folder) / "measure.py"
         name = f"{Path(path).resolve()}:{attribute}"
-        script.write_text(_SCRIPT.format(model=name, inputs=inputs, bound=bound))
+        bound, named = call
+        script.write_text(_SCRIPT.format(bound=bound, model=name, named=named))
         results = run_local(parties, script, network=network, **settings)
     # Per figure the largest of any party, as in the forecast.
     return {name: max(each.result[name] for each in results) for name in results[0].result}

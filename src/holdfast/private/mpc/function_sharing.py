@@ -10,29 +10,15 @@ A key has 62 correction words of 17 bytes, and one for the place r itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-if TYPE_CHECKING:
-    from holdfast.private.mpc.dealing import Field
 
 LEVELS = 62
 _FIXED_KEY = bytes(range(16))
 _LONG = np.uint64
 _CLEAR = _LONG(2**64 - 4)  # a state's two lowest bits choose its children
-
-
-def fields(shape: tuple[int, ...]) -> dict[str, Field]:
-    """What both parties get for values of a shape."""
-    from holdfast.private.mpc.dealing import BYTE, LONG, Field
-
-    return {
-        "states": Field((LEVELS, *shape, 2), LONG),
-        "bits": Field((LEVELS, *shape), BYTE),  # value, control bit of the left child, of the right
-        "leaf": Field(shape, BYTE),
-    }
 
 
 def generate(r: np.ndarray, roots: list[np.ndarray]) -> dict[str, np.ndarray]:

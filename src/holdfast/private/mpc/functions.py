@@ -17,6 +17,7 @@ the bound of the tensor does not rule it out.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from holdfast.private.mpc.rounds import Rounds, parallel
 from holdfast.private.mpc.tables import (
     MANTISSA_BITS,
     Parabolas,
+    RealFunction,
     look_up,
     normalize,
     of_mantissa,
@@ -47,42 +49,42 @@ from holdfast.private.mpc.tensor import SharedTensor
 # --- Functions of a bounded argument -------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class Curve:
     """A function by a table on [-radius, radius), constant or linear beyond.
 
     Args:
         name: of the function.
-        function: on float64 arrays.
+        function: of the table.
         radius: power of two.
         bits: width of the table's places.
         tail: multiple of x that the function is above the radius; 0 where it is constant there.
     """
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[[np.ndarray], np.ndarray],
-        radius: int,
-        bits: int = 6,
-        tail: float = 0.0,
-    ) -> None:
-        self.name, self.function, self.radius = name, function, radius
-        self.bits, self.tail = bits, tail
-        ends = (float(function(np.array(at))) for at in (-2.0 * radius, 2.0 * radius))
-        self.low, self.high = ends if not tail else (0.0, 0.0)
-        inside = function(np.linspace(-radius, radius, 4096))
-        self.range = Bound(min(inside.min(), self.low), max(inside.max(), self.high))
-        self.table = lru_cache(maxsize=8)(self._table)
+    name: str
+    function: RealFunction
+    radius: int
+    bits: int = 6
+    tail: float = 0.0
 
-    def _table(self, scale: int) -> Parabolas:
-        step = 2.0 * self.radius / (1 << self.bits)
-        shift = scale + round(math.log2(step))
-        return parabolas(self.function, signed_places(self.bits) * step, shift, scale)
+    @property
+    def ends(self) -> tuple[float, float]:
+        """What it is below the radius, and above it less its tail."""
+        if self.tail:
+            return 0.0, 0.0
+        low, high = self.function(np.array([-2.0, 2.0]) * self.radius)
+        return float(low), float(high)
+
+    @property
+    def range(self) -> Bound:
+        """Where its values are, without the tail."""
+        inside = self.function(np.linspace(-self.radius, self.radius, 4096))
+        return Bound.around(torch.tensor([*inside, *self.ends]))
 
     def __call__(self, x: SharedTensor) -> SharedTensor:
         """The function of a tensor: 5 rounds, 6 with a tail."""
         x = x.finite().argument()
-        table = self.table(x.scale)
+        table = _table(self, x.scale)
         bound = self.range.widened(2.0**-7)
         if self.tail:
             bound = bound.union(x.bound.clipped(0.0, math.inf).widened(2.0**-7))
@@ -104,7 +106,7 @@ class Curve:
             pair = np.stack([inside, above])
             value, tail = yield from comparison.select(party, pair, torch.stack([value, x]))
             return tail + (yield from arithmetic.truncate(party, value, table.scale - scale))
-        low, high = (int(ring.encode(end, table.scale)) for end in (self.low, self.high))
+        low, high = (int(ring.encode(end, table.scale)) for end in self.ends)
         if party.lead:
             value = value - low
         selected, over = yield from parallel(
@@ -112,6 +114,14 @@ class Curve:
         )
         total = selected + over * (high - low)
         return total + low if party.lead else total
+
+
+@lru_cache(maxsize=64)
+def _table(curve: Curve, scale: int) -> Parabolas:
+    """Its table for arguments of so many fractional bits."""
+    step = 2.0 * curve.radius / (1 << curve.bits)
+    shift = scale + round(math.log2(step))
+    return parabolas(curve.function, signed_places(curve.bits) * step, shift, scale)
 
 
 @lru_cache(maxsize=16)
@@ -222,8 +232,8 @@ class _Split:
     """
 
     name: str
-    of_m: Callable[[np.ndarray], np.ndarray]
-    of_e: Callable[[np.ndarray], np.ndarray]
+    of_m: RealFunction
+    of_e: RealFunction
     range: Callable[[float, float], tuple[float, float]]
     slope: Callable[[SharedTensor, SharedTensor], SharedTensor]
     combine: str = "mul"
@@ -429,7 +439,7 @@ def _normalized(
     squares = x.square()
     squares.keep = squares.scale  # small rows need these bits
     total = squares.sum(dims, keepdim=True)
-    total = total + x.party.public(torch.tensor(count * eps, dtype=torch.float64), total.scale)
+    total = total + count * eps
     high = max(1.0, total.bound.high)
     deviation = math.ceil(max(0.0, math.log2(high / count) / 2))
     low = max(count * eps / 2, 2.0 ** (_LEAST_UNITS_BITS - total.scale))
@@ -488,7 +498,11 @@ def linear(x: SharedTensor, weight: Any, bias: Any = None) -> SharedTensor:
     return out if bias is None else out + bias
 
 
-def _pair(value: int | Sequence[int]) -> tuple[int, int]:
+Size = int | Sequence[int]
+"""One number for both directions, or two."""
+
+
+def _pair(value: Size) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
 
 
@@ -496,9 +510,9 @@ def conv2d(
     x: SharedTensor,
     weight: Any,
     bias: Any = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | str = 0,
-    dilation: int | Sequence[int] = 1,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
     groups: int = 1,
 ) -> SharedTensor:
     """Convolution ``[N, C, H, W] -> [N, O, oh, ow]`` or ``[N, C, L] -> [N, O, ol]``.
@@ -541,10 +555,10 @@ def with_height(weight: Any) -> Any:
 
 def max_pool2d(
     x: SharedTensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
 ) -> SharedTensor:
     """Maximum over windows; padding counts as minus infinity."""
     with x.scope("max_pool2d"):
@@ -555,9 +569,9 @@ def max_pool2d(
 
 def avg_pool2d(
     x: SharedTensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
 ) -> SharedTensor:
     """Mean over windows; padding counts as zeros. No communication."""
     return _windows(x, kernel_size, stride, padding).mean((2, 3))  # type: ignore[no-any-return]
@@ -672,8 +686,8 @@ def clamp(x: SharedTensor, min: float | None = None, max: float | None = None) -
     """X limited to [min, max]: 4 rounds."""
     x.party.agree("clamp", min, max)
     x = x.finite()
-    low = -math.inf if min is None else min
     high = math.inf if max is None else max
+    low = -math.inf if min is None else builtins.min(min, high)
     # Ends that the bound keeps anyway need no comparison.
     ends = [low] * (low > x.bound.low) + [high] * (high < x.bound.high)
     if not ends:

@@ -11,7 +11,6 @@ import json
 import queue
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections import deque
@@ -27,10 +26,9 @@ from holdfast.private.mpc.certificates import certificate_bytes, tls_context, va
 from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.transport import DEALER, PeerError
 
-PROTOCOL = "holdfast-mpc/2"
+PROTOCOL = "holdfast-mpc/3"
 Mode = Literal["dealer", "replicated3"]
 Comparison = Literal["tree", "dcf"]
-_LENGTH = struct.Struct("<I")
 _LARGEST_HELLO = 1 << 20
 _HANDSHAKE_S = 5.0  # for TLS, whose messages are short
 _HANDSHAKES = 64  # connections that have not said anything yet
@@ -168,22 +166,18 @@ class Agreement:
 
 
 def send_message(connection: socket.socket, content: Mapping[str, Any]) -> None:
-    """Send a small JSON message; the setup and the dealer use them, protocols use a `Channel`."""
-    text = json.dumps(content).encode()
-    connection.sendall(_LENGTH.pack(len(text)) + text)
+    """Send a small JSON message, as a line; only the setup does, protocols use a `Channel`."""
+    connection.sendall(json.dumps(content).encode() + b"\n")
 
 
 def receive_message(connection: socket.socket) -> dict[str, Any]:
     """Receive what `send_message` sent.
 
     Raises:
-        EOFError: if the connection ends before.
-        ValueError: if it is something else.
+        ValueError: if it is something else, or the connection ends before.
     """
-    (length,) = _LENGTH.unpack(receive_exactly(connection, _LENGTH.size))
-    if length > _LARGEST_HELLO:
-        raise ValueError(f"a message of {length} bytes")
-    return parsed(receive_exactly(connection, length))
+    with connection.makefile("rb", buffering=0) as lines:  # a buffer would take what follows
+        return parsed(lines.readline(_LARGEST_HELLO))
 
 
 def parsed(text: bytes | bytearray) -> dict[str, Any]:
@@ -199,22 +193,6 @@ def parsed(text: bytes | bytearray) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("not an object")  # noqa: TRY004
     return content
-
-
-def receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    """The next bytes of a connection.
-
-    Raises:
-        EOFError: if it ends before.
-    """
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = connection.recv_into(view)
-        if count == 0:
-            raise EOFError
-        view = view[count:]
-    return data
 
 
 # --- Connections ---------------------------------------------------------------------------------
@@ -408,7 +386,7 @@ def compare(
         raise error(f"TLS failed: {_reason(failure)}", "certificate") from failure
     except TimeoutError as failure:
         raise error("silent", "peer-timeout") from failure
-    except (OSError, EOFError, ValueError) as failure:
+    except (OSError, ValueError) as failure:
         raise error("closed the connection or sent something else", "peer-lost") from failure
     difference = agreement.difference(other.get("agreement") or {})
     found = other.get("facts")

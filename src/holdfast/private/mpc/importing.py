@@ -18,6 +18,7 @@ import hashlib
 import logging
 import math
 import operator
+import re
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +43,11 @@ from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS
 from holdfast.private.mpc.rounds import parallel
 from holdfast.private.mpc.tensor import SharedTensor
 
+Given = Tensor | Sequence[Tensor]
+"""One input of a model, or several."""
 _UNKNOWN = 2**15 - 1  # of a result that no calibration has seen
 _SECRET = "holdfast_input"  # mark of the nodes that depend on an input, and so run on secrets
+_ASSIGNED = re.compile(r"in forward\n +(\w+) = ")  # the outermost frame of a stack trace
 _EXPORTING = threading.Lock()  # torch exports one model at a time; simulated parties are threads
 
 
@@ -89,6 +93,8 @@ class Graph:
     outputs: list[Any]
     parameters: dict[str, str] = field(default_factory=dict)
     """Name of a placeholder -> name of the parameter in the state dict."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Result of a step -> the variable that holds it in the model's `forward`."""
     largest: dict[str, int] = field(default_factory=dict)
     """At the owner, result of a step or input -> power of two above it, of `largest_results`."""
     remade: Any = None
@@ -192,7 +198,7 @@ def _module_of(node: Any) -> str:
 
 def _folded(program: Any, trainable: bool) -> Graph:
     """The steps that depend on inputs; everything else is computed here, in plaintext."""
-    constants, inputs, steps = {}, [], []
+    constants, inputs, steps, variables = {}, [], [], {}
     outputs: list[Any] = []
     names = _placeholders(program)
     for node in program.graph.nodes:
@@ -220,8 +226,10 @@ def _folded(program: Any, trainable: bool) -> Graph:
             else:
                 op = "getitem" if node.target is operator.getitem else OPERATIONS[node.target].name
                 steps.append(Step(node.name, op, _module_of(node), node.target, args, kwargs))
+                if line := _ASSIGNED.search(node.meta.get("stack_trace") or ""):
+                    variables[node.name] = line[1]
     parameters = {name: target for name, (target, _) in names.items()}
-    return Graph(steps, constants, inputs, outputs, parameters)
+    return Graph(steps, constants, inputs, outputs, parameters, variables)
 
 
 _PUBLIC = Constant(torch.zeros(()), False)
@@ -333,8 +341,12 @@ def _roles(graph: Graph) -> dict[str, Role]:
     return roles
 
 
-def largest_results(graph: Graph, inputs: Sequence[Tensor], margin: float) -> dict[str, int]:
-    """For inputs in plaintext, the power of two above what each step gives, times a margin."""
+def largest_results(
+    module: nn.Module, calibration: Given, margin: float, *, trainable: bool = False
+) -> dict[str, int]:
+    """For typical inputs in plaintext, the power of two above what each step gives, times a margin."""
+    inputs = _listed(calibration)
+    graph = prepare(module, inputs, trainable=trainable)
     constants = {name: each.value for name, each in graph.constants.items()}
     values: dict[str, Any] = dict(zip((name for name, *_ in graph.inputs), inputs, strict=True))
     for step in graph.steps:
@@ -496,12 +508,12 @@ def _weight_shapes(graph: Graph) -> dict[str, torch.Size]:
 def import_model(
     party: Any,
     module: nn.Module,
-    example: Tensor | Sequence[Tensor],
+    example: Given,
     *,
     owner: int = 0,
     weights: str | Path | None = None,
     trainable: bool = False,
-    calibration: Tensor | Sequence[Tensor] | None = None,
+    calibration: Given | None = None,
     margin: float = 2.0,
 ) -> PrivateModel:
     """Share the weights of a PyTorch model; every party calls this with the same architecture.
@@ -527,13 +539,11 @@ def import_model(
             load_weights(module, Path(weights))
         graph = prepare(module, _listed(example), trainable=trainable)
         if calibration is not None and party.rank == owner:
-            typical = _listed(calibration)
-            alike = prepare(module, typical, trainable=trainable)
-            graph.largest = largest_results(alike, typical, margin)
+            graph.largest = largest_results(module, calibration, margin, trainable=trainable)
     return PrivateModel(party, graph, owner, trainable=trainable)
 
 
-def _listed(given: Tensor | Sequence[Tensor]) -> list[Tensor]:
+def _listed(given: Given) -> list[Tensor]:
     return [given] if isinstance(given, Tensor) else list(given)
 
 

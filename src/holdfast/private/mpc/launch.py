@@ -44,7 +44,7 @@ from holdfast.private.mpc.handshake import (
     meet,
 )
 from holdfast.private.mpc.store import Store, read_items, state_folder, store_path
-from holdfast.private.mpc.supply import LiveSupply, Supply, serve
+from holdfast.private.mpc.supply import Items, LiveSupply, Supply, serve
 from holdfast.private.mpc.transport import DEALER, Channel, Network, PeerError, named
 
 Main = Callable[[Any], Any]
@@ -64,7 +64,7 @@ class PartyResult:
     seconds: float
     result: Any
     costs: list[Cost]
-    items: list[tuple[str, dict[str, Any]]]
+    items: Items
 
 
 class PartyError(HoldfastError):

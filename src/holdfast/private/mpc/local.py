@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 from holdfast.private.mpc.party import Party
@@ -39,22 +39,15 @@ def simulate(
     supplies = local_supplies(parties)
     for supply, channel in zip(supplies, channels, strict=True):
         supply.ledger = channel.ledger
-    results: list[Any] = [None] * parties
-    errors: list[BaseException] = []
 
-    def run(rank: int) -> None:
+    def run(rank: int) -> Result:
         try:
-            results[rank] = main(Party(channels[rank], supplies[rank], **options))
-        except BaseException as error:
-            errors.append(error)
+            return main(Party(channels[rank], supplies[rank], **options))
         finally:
             channels[rank].close()
 
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(parties)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
+    with ThreadPoolExecutor(parties) as pool:
+        runs = [pool.submit(run, rank) for rank in range(parties)]
+        for each in as_completed(runs):
+            each.result()
+    return [each.result() for each in runs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.private.mpc import randomness, replicated, ring
-from holdfast.private.mpc.bounds import DEFAULT, DEFAULT_INTEGER, MOST_BITS, Bound
+from holdfast.private.mpc.bounds import DEFAULT, DEFAULT_INTEGER, Bound, Limits
 from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.rounds import Result, Rounds
 
@@ -69,7 +69,6 @@ class Party:
         """Largest magnitude expected of operands of products: see `SharedTensor.checked`."""
         self.checkpoints = 0
         """Checkpoints saved so far: the next one's number is the same at all parties."""
-        self._process = randomness.OneProcess()
         self.streams = randomness.PairwiseStreams(self.rank, seeds)
         self.group: tuple[int, ...] | None = None  # who opens masked values: None is everybody
         self.supply = supply
@@ -85,7 +84,7 @@ class Party:
 
     def take(self, kind: str, **parameters: Any) -> Item:
         """This party's part of the next preprocessing item."""
-        self._process.check()
+        self.streams.check()
         return self.supply.take(kind, **parameters)  # type: ignore[no-any-return]
 
     def run(self, protocol: Rounds[Result]) -> Result:
@@ -114,7 +113,7 @@ class Party:
         owner: int,
         shape: Collection[int] | None = None,
         integer: bool = False,
-        bound: float | Sequence[float] | None = None,
+        bound: Limits | None = None,
         fraction_bits: int | None = None,
         reveal_to: Collection[int] | None = None,
         name: str = "input",
@@ -145,7 +144,7 @@ class Party:
         if self.rank == owner:
             if values is None:
                 raise invalid(name, None, f"values at party {owner}, which owns them")
-            tensor = torch.as_tensor(values)
+            tensor = ring.numbers(values, name)
             if shape is None:
                 integer = not tensor.is_floating_point()
             tensor = tensor.to(torch.int64 if integer else torch.float64)
@@ -169,10 +168,8 @@ class Party:
             share, second = replicated.shared(self, owner, tuple(size), value)
         else:
             share = self.streams.share(owner, tuple(size), value)
-        allowed, limits = _policy(reveal_to, self.parties), Bound(low, high)
-        out = self.tensor(share, scale, allowed, bound=limits, keep=scale, name=name)
-        out.second = second
-        return out
+        allowed = _policy(reveal_to, self.parties)
+        return self.tensor(share, scale, allowed, Bound(low, high), scale, name, second)
 
     def tensor(self, *args: Any, **kwargs: Any) -> SharedTensor:
         """A tensor of this party, of its kind; arguments as of `SharedTensor`."""
@@ -181,7 +178,7 @@ class Party:
         return (self.kind or SharedTensor)(self, *args, **kwargs)
 
     def _declared(
-        self, bound: float | Sequence[float] | None, integer: bool, fraction_bits: int | None
+        self, bound: Limits | None, integer: bool, fraction_bits: int | None
     ) -> tuple[Bound, int]:
         """The bound of an input and its fractional bits: more for small bounds, fewer for large ones."""
         if bound is None:
@@ -191,10 +188,8 @@ class Party:
             raise invalid("bound", bound, "a magnitude, or (lowest, highest), of finite numbers")
         if integer:
             return declared, 0
-        if fraction_bits is None:
-            finer = max(0, math.floor(-declared.bits))
-            fraction_bits = max(self.fraction_bits, min(self.fraction_bits + finer, MOST_BITS))
-        return declared, min(fraction_bits, declared.room)
+        wanted = declared.scale(self.fraction_bits) if fraction_bits is None else fraction_bits
+        return declared, min(wanted, declared.room)
 
     def _announce(
         self, owner: int, tensor: Tensor | None, declared: tuple[Bound, int]
@@ -220,21 +215,21 @@ class Party:
 
     def public(self, values: Any, scale: int | None = None) -> SharedTensor:
         """A value that all parties know, as a shared tensor; it must be the same at all of them."""
-        tensor = torch.as_tensor(values)
+        tensor = ring.numbers(values)
         bound = Bound.around(tensor)
-        if scale is None:
+        if not tensor.is_floating_point():
             scale = 0
-            if tensor.is_floating_point() and math.isfinite(bound.magnitude):
-                scale = min(self.fraction_bits, bound.room)
+        elif scale is None:
+            scale = bound.scale(self.fraction_bits)
+        scale = max(0, min(scale, bound.room))
         encoded = ring.encode(tensor, scale)
         self.agree(encoded.numpy().tobytes(), scale)
         bound = bound.widened(2.0**-scale if scale else 0.0)
-        zero = torch.zeros_like(encoded)
+        zero, second = torch.zeros_like(encoded), None
         share = encoded if self.lead else zero
-        out = self.tensor(share, scale, bound=bound, name="a public value")
-        if self.group is not None:  # as the summand of parties 0 and 1
-            out.second = encoded if self.rank in self.group else zero
-        return out
+        if self.group is not None:  # replicated, as the summand of parties 0 and 1
+            second = encoded if self.rank in self.group else zero
+        return self.tensor(share, scale, bound=bound, name="a public value", second=second)
 
     # --- What all parties must see the same ------------------------------------------------------
 

@@ -38,7 +38,9 @@ def shared_product(
     Raises:
         RangeError: if no way stays inside the ring.
     """
-    count = bounds.count_of(op, x.shape, y.shape, dict(options))
+    count = bounds.count_of(y.shape, bounds.summed(op, y.shape))
+    if op == "conv2d_input":
+        count //= dict(options).get("groups", 1)
     sums = (count * x.bound.magnitude, count * y.bound.magnitude)
     result = x.bound.product(y.bound, count)
     if y.row_sum is not None and op in ("matmul", "linear", "conv2d"):
@@ -53,9 +55,10 @@ def shared_product(
     scales = (x.target(), y.target())
     split = "left" if fixed is not None else "either"
     with x.scope(name):
-        plan = bounds.plan_product(scales, result, sums, x.party.fraction_bits, split=split)
+        bits = result.scale(x.party.fraction_bits)
+        plan = bounds.plan_product(scales, result, sums, bits, split=split)
         if plan is None:
-            raise x.refused(result, x.party.fraction_bits, y)
+            raise x.refused(result, bits, y)
         share = x.party.run(_planned(x, y, op, options, fixed, plan))
         if plan.split is not None:
             result = result.widened(2.0**-plan.scale)
@@ -88,16 +91,12 @@ def _planned(
     total = plan.left + plan.right
     scales = (total - plan.limb, total)
     parts = yield from parallel(
-        *(moved(party, part, at, plan.scale) for part, at in zip(products, scales, strict=True))
+        *(
+            arithmetic.truncate(party, part, at - plan.scale)
+            for part, at in zip(products, scales, strict=True)
+        )
     )
     return parts[0] + parts[1]
-
-
-def moved(party: Any, share: Tensor, scale: int, wanted: int) -> Rounds[Tensor]:
-    """The share of the same numbers with other fractional bits."""
-    if scale <= wanted:
-        return share << (wanted - scale)
-    return (yield from arithmetic.truncate(party, share, scale - wanted))
 
 
 def public_product(
@@ -122,27 +121,23 @@ def public_product(
     Raises:
         RangeError: if no way stays inside the ring.
     """
-    bits = x.party.fraction_bits
-    values = torch.as_tensor(value)
-    if values.is_floating_point():
-        values = values.detach().to(torch.float64)
+    values = ring.numbers(value, "operand")
+    exact = values.to(torch.float64)
     call = ring.bilinear(op, options)
 
     def multiply(share: Tensor, factor: Tensor) -> Tensor:
         return call(factor, share) if left else call(share, factor)
 
-    _, sums = bounds.bound_with_factor(x.bound, values.to(torch.float64), op, left=left)
-    scale = bounds.factor_scale(values.to(torch.float64), bits, sums)
+    result, sums = bounds.bound_with_factor(x.bound, exact, op, left=left)
+    bits = result.scale(x.party.fraction_bits)
+    scale = bounds.factor_scale(exact, bits, sums)
     factor = bounds.public_factor(values, scale, int(x.scale == 0))
     x.party.agree(factor.encoded.numpy().tobytes(), factor.scale)
     result, _ = bounds.bound_with_factor(x.bound, factor.values, op, left=left)
     x = x.narrowed()
     if result.fits(x.scale + factor.scale):
-        return x.mapped(
-            lambda share: multiply(share, factor.encoded),
-            scale=x.scale + factor.scale,
-            bound=result,
-        )
+        scale = x.scale + factor.scale
+        return x.mapped(lambda t: multiply(t, factor.encoded), scale=scale, bound=result)
     with x.scope(name or op):
         width = bounds.Bound.of(sums).room - x.scale
         if width < _LEAST_WIDTH:
@@ -156,12 +151,9 @@ def public_product(
         parts = x.party.run(
             parallel(
                 *(
-                    moved(x.party, multiply(x.share, limb), at, wanted)
+                    arithmetic.truncate(x.party, multiply(x.share, limb), at - wanted)
                     for limb, at in zip(limbs, scales, strict=True)
                 )
             )
         )
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return x.like(total, wanted, result.widened(len(limbs) * 2.0**-wanted))
+        return x.like(sum(parts), wanted, result.widened(len(limbs) * 2.0**-wanted))

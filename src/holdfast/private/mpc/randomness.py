@@ -59,29 +59,6 @@ def agree(channel: Any) -> tuple[list[bytes], bytes]:
     return seeds, hashlib.sha256(b"".join(keys)).digest()
 
 
-class OneProcess:
-    """Refuses to draw in a fork of the process that made it: both would use the same masks."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-
-    def check(self) -> None:
-        """Raise in another process.
-
-        Raises:
-            InputError: ``conflict``.
-        """
-        if os.getpid() != self._process:
-            raise InputError(
-                "a fork of a party's process cannot compute on its shares",
-                code="conflict",
-                place="party",
-                found=f"process {os.getpid()}",
-                expected=f"process {self._process}, whose masks would be used twice",
-                remedy="fork before the party starts, or compute in one process",
-            )
-
-
 class PairwiseStreams:
     """Tensors that this party and one peer both know, and nobody else: shares of inputs and of zero.
 
@@ -92,7 +69,7 @@ class PairwiseStreams:
         self.rank, self.parties = rank, len(seeds)
         self._seeds = seeds
         self._index = 0
-        self._process = OneProcess()
+        self._process = os.getpid()
 
     def share(self, owner: int, shape: tuple[int, ...], value: Tensor | None) -> Tensor:
         """This party's share of a value that its owner knows, without communication."""
@@ -125,7 +102,23 @@ class PairwiseStreams:
         peer = peers[0] if self.rank == peers[1] else peers[1]
         return uniform(self._seeds[peer], index, shape)
 
+    def check(self) -> None:
+        """Refuse to draw in a fork of the process that made it: both would use the same masks.
+
+        Raises:
+            InputError: ``conflict``.
+        """
+        if os.getpid() != self._process:
+            raise InputError(
+                "a fork of a party's process cannot compute on its shares",
+                code="conflict",
+                place="party",
+                found=f"process {os.getpid()}",
+                expected=f"process {self._process}, whose masks would be used twice",
+                remedy="fork before the party starts, or compute in one process",
+            )
+
     def _next(self) -> int:
-        self._process.check()
+        self.check()
         self._index += 1
         return self._index

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,6 +57,21 @@ def invalid(
     return InputError(f"invalid {name}", code=code, found=str(found), expected=expected, **where)
 
 
+def numbers(values: Any, name: str = "input") -> Tensor:
+    """Real numbers as a tensor: those of tensors, arrays, tables and lists.
+
+    Raises:
+        InputError: ``invalid-value`` for anything else.
+    """
+    if isinstance(values, Tensor) and not values.is_complex() and values.dtype != torch.uint64:
+        return values.detach()
+    array = np.asarray(values, order="C")
+    if array.dtype.kind not in "biuf" or array.dtype == np.uint64:
+        found = f"values of type {array.dtype}"
+        raise invalid(name, found, "real numbers; whole ones of at most 64 bits with a sign")
+    return torch.tensor(array)
+
+
 def encode(values: Any, bits: int, name: str = "input") -> Tensor:
     """Integers that represent real numbers, rounded to the nearest.
 
@@ -68,7 +83,7 @@ def encode(values: Any, bits: int, name: str = "input") -> Tensor:
     Raises:
         InputError: ``not-finite`` or ``overflow``, with the index of the first such value.
     """
-    tensor = torch.as_tensor(values).detach()
+    tensor = numbers(values, name)
     limit = math.nextafter(2.0 ** (LIMIT_BITS - bits), 0.0)
     finite = torch.isfinite(tensor)
     if not bool(finite.all()):
@@ -135,6 +150,9 @@ def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
     n, c, height, width = x.shape
     oh = (height - dh * (kh - 1) - 1) // sh + 1
     ow = (width - dw * (kw - 1) - 1) // sw + 1
+    if oh < 1 or ow < 1:
+        size = f"{height} x {width} with dilation {dh} x {dw}"
+        raise invalid("kernel", f"{kh} x {kw}", f"at most the padded input, {size}")
     a, b, rows, columns = x.stride()
     return x.as_strided(
         (n, c, kh, kw, oh, ow), (a, b, rows * dh, columns * dw, rows * sh, columns * sw)
@@ -216,9 +234,8 @@ def bilinear(op: str, options: Sequence[tuple[str, Any]]) -> Callable[[Tensor, T
     return lambda x, y: call(x, y, **dict(options))
 
 
-@lru_cache(maxsize=4096)
 def product_shape(
-    op: str, left: tuple[int, ...], right: tuple[int, ...], options: tuple[tuple[str, Any], ...]
+    op: str, left: Sequence[int], right: Sequence[int], options: Sequence[tuple[str, Any]]
 ) -> tuple[int, ...]:
     """The shape of a product, from the shapes of its operands."""
     operands = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in (left, right))

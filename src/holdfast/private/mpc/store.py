@@ -26,13 +26,13 @@ from holdfast.errors import InputError
 from holdfast.files import Lock, atomic_file, read_whole, write_whole
 from holdfast.private.mpc import dealing
 from holdfast.private.mpc.accounting import Ledger
+from holdfast.private.mpc.dealing import described
 from holdfast.private.mpc.randomness import SEED_BYTES
 from holdfast.private.mpc.supply import (
     Items,
     Labels,
     Supply,
     SupplyError,
-    described,
     needs_corrections,
     run_seed,
     total_correction_bytes,

@@ -14,13 +14,13 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.private.mpc import dealing
 from holdfast.private.mpc.accounting import Ledger
+from holdfast.private.mpc.dealing import described
 from holdfast.private.mpc.handshake import parsed
 from holdfast.private.mpc.randomness import SEED_BYTES
 from holdfast.private.mpc.transport import DEALER, LARGEST, Channel
@@ -42,11 +42,6 @@ def run_seed(seed: bytes, run: int) -> bytes:
     return hashlib.blake2b(
         run.to_bytes(8, "little"), key=seed, digest_size=SEED_BYTES, person=b"holdfast-run"
     ).digest()
-
-
-def described(kind: str, parameters: Mapping[str, Any]) -> str:
-    """Kind and parameters as one text; lists (of JSON) and tuples are the same."""
-    return json.dumps([kind, parameters])
 
 
 class Labels(Counter[str]):
@@ -193,8 +188,8 @@ class LiveSupply(Supply):
             self._ahead += continuation([*self._taken, *self._ahead])
         needed, request, total = Counter(), [], 0
         for early, each in enumerate((wanted, *islice(self._ahead, _CONTEXT))):
-            kind, parameters, size = _facts(each)
-            total += size
+            kind, parameters = json.loads(each)
+            total += dealing.correction_bytes(kind, parameters)
             if early and (kind in dealing.COMMON or total > _LARGEST_AHEAD):
                 break
             needed[each] += 1
@@ -214,13 +209,6 @@ class LiveSupply(Supply):
 
     def _receive(self) -> None:
         self._arrived[self._due.popleft()] = self._channel.receive(DEALER, None)
-
-
-@lru_cache(maxsize=4096)
-def _facts(text: str) -> tuple[str, dict[str, Any], int]:
-    """Kind, parameters and bytes of corrections of what is `described`."""
-    kind, parameters = json.loads(text)
-    return kind, parameters, dealing.correction_bytes(kind, parameters)
 
 
 def continuation(items: Sequence[str]) -> list[str]:

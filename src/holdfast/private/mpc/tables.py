@@ -18,6 +18,8 @@ from holdfast.private.mpc.comparison import at_least, select_with_bits
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.rounds import Rounds, opened_sum
 
+RealFunction = Callable[[np.ndarray], np.ndarray]
+"""On arrays of float64."""
 _CHUNK = 1 << 22  # entries of rotated unit vectors in memory at a time
 
 
@@ -71,9 +73,7 @@ class Parabolas:
     """Fractional bits of the result."""
 
 
-def parabolas(
-    function: Callable[[np.ndarray], np.ndarray], knots: np.ndarray, shift: int, scale: int
-) -> Parabolas:
+def parabolas(function: RealFunction, knots: np.ndarray, shift: int, scale: int) -> Parabolas:
     """The table of a function.
 
     Args:
@@ -161,18 +161,12 @@ def normalize(
         scaled = scaled - (one_hot(parts[..., n:]) * weights).sum(-1)
         exponent = exponent - one_hot(flags[..., n:])
     # scaled is |x| 2^(last - e): a mantissa with `last` fractional bits.
-    mantissa = scaled
-    if last > MANTISSA_BITS:
-        mantissa = yield from truncate(party, scaled, last - MANTISSA_BITS)
-    elif last < MANTISSA_BITS:
-        mantissa = scaled << (MANTISSA_BITS - last)
+    mantissa = yield from truncate(party, scaled, last - MANTISSA_BITS)
     nonzero = bits[..., 0] ^ bits[..., n] if signed else bits[..., 0]
     return Normalized(mantissa, exponent, nonzero, every[..., len(thresholds) :])
 
 
-def of_mantissa(
-    party: Party, mantissa: Tensor, function: Callable[[np.ndarray], np.ndarray]
-) -> Rounds[Tensor]:
+def of_mantissa(party: Party, mantissa: Tensor, function: RealFunction) -> Rounds[Tensor]:
     """A function of m in [1, 2) with `MANTISSA_BITS` fractional bits: relative error 2^-16, 4 rounds."""
     half = 32
     places = np.arange(2 * half)  # places half to 2 half, and the last is stored at 0

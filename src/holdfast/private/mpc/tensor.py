@@ -19,7 +19,7 @@ from torch import Tensor
 
 from holdfast.errors import InputError
 from holdfast.private.mpc import arithmetic, bounds, comparison, ring
-from holdfast.private.mpc.bounds import Bound
+from holdfast.private.mpc.bounds import Bound, Limits
 from holdfast.private.mpc.products import public_product, shared_product
 from holdfast.private.mpc.replicated import Replicated, replicated
 from holdfast.private.mpc.ring import RangeError
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Value = Union["SharedTensor", Tensor, float, int, Any]
 Gradient = Callable[["SharedTensor"], "SharedTensor"]
+Dims = int | Sequence[int] | None
+"""One dimension, several, or all."""
 
 FACTS = frozenset({"dim", "ndim", "nelement", "numel", "size"})
 """Public facts of a tensor's shape."""
@@ -104,8 +106,10 @@ class SharedTensor:
         scale: fractional bits; 0 for integers and bits.
         allowed: ranks to which it may be revealed; None: all.
         bound: where its values are; by default below 1,024, integers below 2^31.
-        keep: fractional bits that it keeps when it is narrowed; the party's by default.
+        keep: fractional bits that it keeps when it is narrowed; by default the party's, and more for
+            small bounds.
         name: what messages call it.
+        second: what makes it a replicated share (`replicated.Replicated`), if it is one.
 
     Raises:
         RangeError: if values of that bound do not fit into the ring.
@@ -119,16 +123,15 @@ class SharedTensor:
         share: Tensor,
         scale: int,
         allowed: frozenset[int] | None = None,
-        *,
         bound: Bound | None = None,
         keep: int | None = None,
         name: str = "",
+        second: Tensor | None = None,
     ) -> None:
         self.party, self.share, self.scale, self.allowed = party, share, scale, allowed
-        self.second: Tensor | None
-        """What makes it a replicated share (`replicated.Replicated`), if it is one."""
+        self.second = second
         self.bound = bound or Bound.of(bounds.DEFAULT if scale else bounds.DEFAULT_INTEGER)
-        self.keep = party.fraction_bits if keep is None else keep
+        self.keep = self.bound.scale(party.fraction_bits) if keep is None else keep
         self.name = name
         self.requires_grad = False
         self.grad: SharedTensor | None = None
@@ -146,7 +149,7 @@ class SharedTensor:
 
     @property
     def share(self) -> Tensor:
-        """This party's share."""
+        """This party's share; a new one is not replicated."""
         return self._share
 
     @share.setter
@@ -185,6 +188,7 @@ class SharedTensor:
         bound: Bound | None = None,
         keep: int | None = None,
         others: Sequence[SharedTensor] = (),
+        second: Tensor | None = None,
     ) -> SharedTensor:
         """A tensor with another share; without a scale, of the same numbers.
 
@@ -197,13 +201,10 @@ class SharedTensor:
         bound = self.bound if bound is None else bound
         limits = [each.allowed for each in (self, *others) if each.allowed is not None]
         allowed = frozenset.intersection(*limits) if limits else None
-        return self.party.tensor(share, scale, allowed, bound=bound, keep=keep, name=name)
+        return self.party.tensor(share, scale, allowed, bound, keep, name, second)
 
     def mapped(
-        self,
-        change: Callable[..., Tensor],
-        *others: SharedTensor,
-        **facts: Any,
+        self, change: Callable[..., Tensor], *others: SharedTensor, **facts: Any
     ) -> SharedTensor:
         """A linear map of shares, which leaves replicated ones replicated.
 
@@ -213,11 +214,10 @@ class SharedTensor:
             facts: `scale`, `bound` and `keep` of the result, as of `like`.
         """
         tensors = (self, *others)
-        out = self.like(change(*(each.share for each in tensors)), others=others, **facts)
+        share = change(*(each.share for each in tensors))
         seconds = [each.second for each in tensors if each.second is not None]
-        if len(seconds) == len(tensors):
-            out.second = change(*seconds)
-        return out
+        second = change(*seconds) if len(seconds) == len(tensors) else None
+        return self.like(share, others=others, second=second, **facts)
 
     def refused(self, bound: Bound, scale: int, other: SharedTensor | None = None) -> RangeError:
         """The error for a result that does not fit."""
@@ -267,14 +267,15 @@ class SharedTensor:
                     "operand", "a tensor of another party", "this party's", "conflict"
                 )
             return value
-        values = torch.as_tensor(value)
+        values = ring.numbers(value, "operand")
         masks = torch.isneginf(values)
-        if not values.is_floating_point() or not bool(masks.any()):
-            return self.party.public(values)
+        scale = max(self.scale, self.party.fraction_bits)
+        if not bool(masks.any()):
+            return self.party.public(values, scale)
         bound = self.bound.finite()
         rest = Bound.around(values[~masks])
         below = rest.low - (bound.high - bound.low)
-        out = self.party.public(torch.where(masks, below - bounds.MASKED_BELOW, values))
+        out = self.party.public(torch.where(masks, below - bounds.MASKED_BELOW, values), scale)
         out.bound = Bound(-math.inf, rest.high, out.bound.low)
         return out
 
@@ -344,7 +345,7 @@ class SharedTensor:
             return self
         return self.mapped(torch.positive, bound=self.bound.finite()).recorded((self, lambda g: g))
 
-    def within(self, bound: float | Sequence[float]) -> SharedTensor:
+    def within(self, bound: Limits) -> SharedTensor:
         """The same values, declared to be within a bound; checked in secret: 3 rounds, 18 bytes.
 
         Args:
@@ -391,7 +392,7 @@ class SharedTensor:
 
     __radd__ = __add__
 
-    def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> SharedTensor:
+    def sum(self, dim: Dims = None, keepdim: bool = False) -> SharedTensor:
         """Sum over dimensions."""
         dims = _dims(dim, self.ndim)
         bound = self.bound.times(math.prod(self.shape[axis] for axis in dims))
@@ -401,7 +402,7 @@ class SharedTensor:
         kept = _kept(self.shape, dims)
         return out.recorded((self, lambda g: g.reshape(kept).expand(self.shape)))
 
-    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> SharedTensor:
+    def mean(self, dim: Dims = None, keepdim: bool = False) -> SharedTensor:
         """Mean over dimensions."""
         dims = _dims(dim, self.ndim)
         count = math.prod(self.shape[axis] for axis in dims)
@@ -435,10 +436,8 @@ class SharedTensor:
 
         bound = self.bound.union(Bound(0.0, 0.0)) if fills else self.bound
         back = _gathered(self.shape, lambda t, _: move(t, *args, **kwargs))
-        out = self.like(share, bound=bound)
-        if self.second is not None:
-            out.second = move(self.second, *args, **kwargs)
-        return out.recorded((self, back))
+        second = None if self.second is None else move(self.second, *args, **kwargs)
+        return self.like(share, bound=bound, second=second).recorded((self, back))
 
     def __getattr__(self, name: str) -> Any:
         """What torch's tensors have too: a name that ends in an underscore changes the tensor itself."""
@@ -481,10 +480,9 @@ class SharedTensor:
 
     def pad(self, widths: Sequence[int], value: float = 0.0) -> SharedTensor:
         """Padded with a public value, widths as for `torch.nn.functional.pad`."""
-        pad = torch.nn.functional.pad
-        if not value:
-            return self.moved(pad, list(widths), fills=True)  # type: ignore[no-any-return]
-        return (self - value).moved(pad, list(widths), fills=True) + value  # type: ignore[no-any-return]
+        if value:
+            return (self - value).pad(widths) + value
+        return self.moved(torch.nn.functional.pad, list(widths), fills=True)  # type: ignore[no-any-return]
 
     # --- Products --------------------------------------------------------------------------------
 
@@ -494,7 +492,7 @@ class SharedTensor:
         op: str,
         options: arithmetic.Options = (),
         name: str | None = None,
-        bound: Bound | float | Sequence[float] | None = None,
+        bound: Limits | Bound | None = None,
     ) -> SharedTensor:
         """A bilinear product (`ring.BILINEAR`); public operands cost nothing, shared ones one round.
 
@@ -525,7 +523,7 @@ class SharedTensor:
 
     def __matmul__(self, other: Value) -> SharedTensor:
         if self.ndim > 1 and getattr(other, "ndim", 2) == 1:
-            column = other if isinstance(other, SharedTensor) else torch.as_tensor(other)
+            column = other if isinstance(other, SharedTensor) else ring.numbers(other, "operand")
             return (self @ column.unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
         return self.product(other, "matmul")
 
@@ -561,7 +559,7 @@ class SharedTensor:
             from holdfast.private.mpc.functions import reciprocal
 
             return self * reciprocal(other, signed=other.bound.low <= 0)
-        return self * (1.0 / torch.as_tensor(other, dtype=torch.float64))
+        return self * (1.0 / ring.numbers(other, "divisor").to(torch.float64))
 
     def __rtruediv__(self, other: Value) -> SharedTensor:
         from holdfast.private.mpc.functions import reciprocal
@@ -595,7 +593,7 @@ class SharedTensor:
         best = self._largest("max", dim, keepdim, places=True)
         return torch.return_types.max(best)
 
-    def amax(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> SharedTensor:
+    def amax(self, dim: Dims = None, keepdim: bool = False) -> SharedTensor:
         """Largest value along dimensions, of all by default."""
         return self._largest("max", dim, keepdim, places=self.requires_grad)[0]
 
@@ -604,7 +602,7 @@ class SharedTensor:
         return self._largest("argmax", dim, keepdim, places=True)[1]
 
     def _largest(
-        self, op: str, dim: int | Sequence[int] | None, keepdim: bool, *, places: bool
+        self, op: str, dim: Dims, keepdim: bool, *, places: bool
     ) -> tuple[SharedTensor, SharedTensor]:
         """The largest values along dimensions; and their places, if those are asked for."""
         x = self.finite()
@@ -648,17 +646,17 @@ class SharedTensor:
         if self.bound.floor is not None:
             raise self.refused(self.bound, self.scale)
         ranks = range(party.parties) if to is None else [to] if isinstance(to, int) else sorted(to)
-        excluded = [r for r in ranks if self.allowed is not None and r not in self.allowed]
-        unknown = [r for r in ranks if r not in range(party.parties)]
-        if excluded or unknown:
-            raise InputError(
-                "revealing to a party that the policy of an input excludes" if excluded
-                else "revealing to an unknown party",
-                code="reveal-not-allowed" if excluded else "invalid-value",
-                found=f"party {(excluded or unknown)[0]}",
-                expected=f"parties {sorted(self.allowed or range(party.parties))}",
-                remedy="reveal to other parties, or widen reveal_to= where the input is shared",
-            )  # fmt: skip
+        for rank in ranks:
+            if rank not in range(party.parties):
+                raise ring.invalid("to", rank, f"ranks from 0 to {party.parties - 1}")
+            if self.allowed is not None and rank not in self.allowed:
+                raise InputError(
+                    "revealing to a party that the policy of an input excludes",
+                    code="reveal-not-allowed",
+                    found=f"party {rank}",
+                    expected=f"parties {sorted(self.allowed)}",
+                    remedy="reveal to other parties, or widen reveal_to= where the input is shared",
+                )
         party.settle()
         with party.channel.scope("reveal"):
             share = self.narrowed().share
@@ -689,9 +687,7 @@ def narrow_together(tensors: Sequence[SharedTensor]) -> None:
         tensor.bound = tensor.bound.widened(2.0**-tensor.scale)
 
 
-def within_together(
-    tensors: Sequence[SharedTensor], bound: float | Sequence[float]
-) -> list[SharedTensor]:
+def within_together(tensors: Sequence[SharedTensor], bound: Limits) -> list[SharedTensor]:
     """`SharedTensor.within` of several tensors, in the rounds of one; their bounds may say it already."""
     declared = Bound.of(bound)
     party = tensors[0].party
@@ -720,9 +716,6 @@ def within_together(
 def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
     """The sum of all shares, at the parties of these ranks."""
     mine = share.contiguous().numpy()
-    if len(ranks) == party.parties:
-        received = [np.frombuffer(message, np.int64) for message in party.channel.exchange(mine)]
-        return torch.from_numpy(opened_sum(received)).reshape(share.shape)
     for rank in ranks:
         if rank != party.rank:
             party.channel.send(rank, mine)
@@ -736,7 +729,7 @@ def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
 # --- Shapes and gradients ------------------------------------------------------------------------
 
 
-def _dims(dim: int | Sequence[int] | None, ndim: int) -> list[int]:
+def _dims(dim: Dims, ndim: int) -> list[int]:
     dims = [dim] if isinstance(dim, int) else dim or range(ndim)
     return [axis % ndim for axis in dims]
 

@@ -134,7 +134,9 @@ class SGD:
             if self.momentum and last is not None:
                 velocity = last * self.momentum + velocity
             self.velocities[number] = velocity if self.momentum else None
-            moves.append((parameter, velocity * self.lr, velocity))
+            move = velocity * self.lr
+            move.keep = parameter.keep  # more bits would be lost in the sum
+            moves.append((parameter, move, velocity))
         if not moves:
             return
         with moves[0][0].scope("sgd"):

@@ -39,6 +39,7 @@ DEALER = -1
 """Rank of the dealer in messages."""
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
+_Header = tuple[int, int, int, int, float]
 Payload = Any
 """Bytes, or a C-contiguous array."""
 
@@ -107,10 +108,10 @@ class _Link:
         self.peer, self.socket, self._largest = peer, connection, largest
         self.sent = self.received = 0  # sequence numbers of the next frames
         self.free_at = 0.0  # when the shaped connection has carried all frames so far
-        self.frames: deque[tuple[tuple[int, int, int, int, float], bytearray]] = deque()
+        self.frames: deque[tuple[_Header, bytearray]] = deque()
         self.out: deque[memoryview] = deque()
         self.closed = False
-        self._header: tuple[int, int, int, int, float] | None = None
+        self._header: _Header | None = None
         self._part = bytearray(HEADER_BYTES)
         self._have = 0
 
@@ -163,7 +164,6 @@ class Channel:
         connections: peer -> connected socket (TLS or not), for every other rank.
         timeout_s: longest wait for one message.
         network: to imitate; only between processes of one machine, whose clocks are the same.
-        clock: another one than the machine's, for tests.
     """
 
     def __init__(
@@ -173,7 +173,6 @@ class Channel:
         *,
         timeout_s: float = TIMEOUT_S,
         network: Network | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self.rank, self.parties = rank, len(connections) + (rank != DEALER)
         self.round = 0
@@ -183,7 +182,7 @@ class Channel:
         """CRC of all public facts so far; messages carry it, so that parties that differ notice."""
         self._noted = False
         self.ledger = Ledger()
-        self.clock = clock or Clock()
+        self.clock = Clock()
         self._network, self._timeout_s = network, timeout_s
         self._links: dict[int, _Link] = {}
         for peer, connection in sorted(connections.items()):
@@ -433,7 +432,4 @@ def local_channels(parties: int, **settings: Any) -> Sequence[Channel]:
     for low in range(parties):
         for high in range(low + 1, parties):
             ends[low][high], ends[high][low] = socket.socketpair()
-    return [
-        Channel(rank, connections, **{k: v() if callable(v) else v for k, v in settings.items()})
-        for rank, connections in enumerate(ends)
-    ]
+    return [Channel(rank, connections, **settings) for rank, connections in enumerate(ends)]
