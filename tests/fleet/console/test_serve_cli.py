@@ -135,6 +135,7 @@ def test_every_option_reaches_the_function(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HOLDFAST_TOKEN", TOKEN)
     arguments = (
         f"serve {tmp_path} --host ::1 --port 9 --watch {tmp_path}/a --watch {tmp_path} --poll 5m "
+        f"--live {tmp_path}/sources.toml "
         "--timezone Europe/Berlin --cluster c --check-before 45s --check-after 10s "
         "--preempt-grace 1s --preempt-slack 30s --checkpoint 60s --init 1s --write 2s "
         "--min-gpus 0 --long-run 60s --chain-by-name"
@@ -149,6 +150,7 @@ def test_every_option_reaches_the_function(tmp_path: Path, monkeypatch: pytest.M
         "port": 9,
         "token": TOKEN,
         "watch": [tmp_path / "a", tmp_path],
+        "live": tmp_path / "sources.toml",
         "poll_s": 300.0,
         "timezone": "Europe/Berlin",
         "cluster": "c",

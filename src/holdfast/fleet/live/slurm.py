@@ -30,9 +30,7 @@ KNOWN = range(36, 45)
 
 TRUE_START = 38  # Before, "start" is when a job became eligible, and a drain is not told before 37
 WINDOW_S = 6 * 3600.0  # of accounting that one question asks for
-REFRESH_S = (
-    900  # A running job, which changes by its elapsed time only, is written again this often
-)
+REFRESH_S = 900  # A running job that changes by its elapsed time only is written this often
 NOTHING_FOUND = 9003
 DENIED = (1007, 2002, 5005)  # of authentication: slurmdbd's protocol, the account, the controller's
 _EVENT_COLUMNS = b"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"

@@ -33,9 +33,7 @@ from holdfast.numbers import duration
 from holdfast.remote import bare
 
 GRACE_S = 3.0  # that a poll under way has to end
-LONGEST_PAUSE_S = (
-    600.0  # between two polls of a source in trouble, or as long as `every` if that is more
-)
+LONGEST_PAUSE_S = 600.0  # between two polls of a source in trouble, unless `every` is longer
 TWO_DAYS = Duration(2 * 86400)
 
 
