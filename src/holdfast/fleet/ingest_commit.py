@@ -120,7 +120,7 @@ def commit(
             "tables": tables,
             "counts": counts,
             "node_outages_merged": work.merged.get("node_outages", 0),
-            "time_range": attempts["time_range"] or _event_range(small),
+            "time_range": attempts["time_range"] or _event_range(old, small),
             "clusters": sorted(work.owners),
             "inferred": [*notes, *inferred, *attempts["inferred"]],
         },
@@ -207,16 +207,23 @@ def _owners(attempts: Attempts, rows: pa.Table) -> pa.Table:
     return attempts.submitted_with(rows) if len(rows) else ATTEMPTS.empty_table()
 
 
-def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:
-    """First and last time of a log without attempts."""
+def _event_range(
+    old: Store | None, small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]
+) -> list[float] | None:
+    """First and last time of a log without attempts: of the store, and of what is new."""
     outages = small["node_outages"][1]()
     health = small["health"][1]()
-    columns = (outages["start_s"], outages["end_s"], health["time_s"])
-    times = [time for column in columns for time in pc.drop_null(column).to_pylist()]
+    times = list(old.facts["time_range"] or ()) if old else []
+    for column in (outages["start_s"], outages["end_s"], health["time_s"]):
+        times += [time for time in pc.min_max(column).as_py().values() if time is not None]
     return [min(times), max(times)] if times else None
 
 
 # --- Small tables: health events, outages, nodes and the like, each row once -----------------------
+
+# Tables whose rows never change: new ones go to a file of their own, and what is there stays as it is.
+APPENDED = ("health", "controller_events")
+_MOST_SMALL_FILES = 16  # of fewer rows than a row group: then they become one
 
 
 def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Table]]:
@@ -228,6 +235,9 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
     staged = any(stage.rows(name) for stage in work.stages)
     if old_files and not (staged or read_again or renamed):
         return old_files, lambda: _pieces(work, name)[0]
+    if old_files and name in APPENDED and not renamed:
+        files, fresh = _appended(work, name, old_files)
+        return files, lambda: fresh
     before, *new = _pieces(work, name)
     if read_again:
         again = pc.is_in(flat(before["source"]), value_set=pa.array(sorted(read_again)))
@@ -240,6 +250,45 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
         count, rows = len(rows), rows.take(pa.array(last_of_each(rows, keys)))
         work.merged[name] = count - len(rows)
     return [work.write(name, [rows])], lambda: rows
+
+
+def _appended(work: Commit, name: str, old_files: Sequence[str]) -> tuple[list[str], pa.Table]:
+    """The files of a table after new rows, and those of them that it had not."""
+    pieces = [coded_table(name), *(stage.read(name) for stage in work.stages)]
+    new = pa.concat_tables([_with_cluster(work, piece) for piece in pieces]).combine_chunks()
+    keys = row_key(*(new[column] for column in IDENTITY[name]))
+    rows = replaced(new, "key", keys).take(pa.array(last_of_each(new, keys)))
+    known = pc.is_in(rows["key"], value_set=_keys_near(work, rows, old_files))
+    fresh = rows.filter(pc.invert(known))
+    if not len(fresh):
+        return list(old_files), fresh
+    small = [
+        file for file in old_files if pq.read_metadata(work.folder / file).num_rows < ROW_GROUP_ROWS
+    ]
+    if len(small) <= _MOST_SMALL_FILES:
+        return [*old_files, work.write(name, [fresh])], fresh
+    joined = coded_table(name, *(work.folder / file for file in small))
+    kept = [file for file in old_files if file not in small]
+    return [*kept, work.write(name, [pa.concat_tables([joined, fresh])])], fresh
+
+
+def _keys_near(work: Commit, rows: pa.Table, files: Sequence[str]) -> pa.Array:
+    """Identities that files have of the time of some rows, from row groups that may have them."""
+    times = pc.min_max(rows["time_s"]).as_py()
+    found = [pa.chunked_array([], pa.int64())]
+    for file in files if len(rows) else ():
+        with pq.ParquetFile(work.folder / file) as opened:
+            place = opened.schema_arrow.names.index("time_s")
+            groups = []
+            for number in range(opened.num_row_groups):
+                of = opened.metadata.row_group(number).column(place).statistics
+                unknown = of is None or not of.has_min_max  # of a store that an older version wrote
+                if unknown or (of.min <= times["max"] and of.max >= times["min"]):
+                    groups.append(number)
+            found.append(opened.read_row_groups(groups, columns=["key"])["key"])
+    return pa.concat_arrays(
+        [chunk for each in found for chunk in each.chunks] or [pa.array([], pa.int64())]
+    )
 
 
 def _pieces(work: Commit, name: str, *, named: bool = True) -> list[pa.Table]:
@@ -291,13 +340,20 @@ def cluster_nodes(work: Commit) -> dict[str, set[str]]:
             if name:
                 owners[name] = set()
     for table in ("nodes", "node_outages", "health", "controller_events", "seen_nodes"):
-        for piece in _pieces(work, table, named=False):
-            named = piece.filter(pc.not_equal(pc.fill_null(flat(piece["cluster"]), ""), ""))
-            cluster = flat(named["cluster"])
-            node = flat(named["node"])
-            pairs = pa.table({"cluster": cluster, "node": node}).group_by(["cluster", "node"])
-            for row in pairs.aggregate([]).to_pylist():
-                owners.setdefault(row["cluster"], set()).add(row["node"])
+        pairs = [
+            piece.select(["cluster", "node"])
+            for piece in (stage.read(table) for stage in work.stages)
+        ]
+        for file in work.old.files(table) if work.old and table in TABLES else []:
+            with duckdb.connect() as database:  # what is distinct, in bounded memory
+                named = database.read_parquet(str(file)).project("cluster, node").distinct()
+                pairs.append(named.to_arrow_table())
+        for piece in pairs:
+            cluster, node = flat(piece["cluster"]), flat(piece["node"])
+            distinct = pa.table({"cluster": cluster, "node": node}).group_by(["cluster", "node"])
+            for row in distinct.aggregate([]).to_pylist():
+                if row["cluster"]:
+                    owners.setdefault(row["cluster"], set()).add(row["node"])
     return owners
 
 

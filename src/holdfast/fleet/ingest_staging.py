@@ -182,7 +182,7 @@ def store_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
         compression_level=dict.fromkeys(MANY_VALUES, 1),
         use_dictionary=FEW_VALUES,
         column_encoding=dict.fromkeys(RISING, "DELTA_BINARY_PACKED"),
-        write_statistics=RISING,
+        write_statistics=[*RISING, "time_s"],
         store_schema=False,
     )
 

@@ -195,3 +195,28 @@ def test_later_versions_have_their_states_in_one_list() -> None:
     )
     assert module._outage({"state": ["DOWN", "NOT_RESPONDING"]}) == "DOWN*"
     assert module._outage({"state": ["MIXED"]}) == ""
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "end", "steps", "start"),
+    [
+        (4, 1_795_962_177, [1_795_962_173, 1_795_962_174], 1_795_962_173),
+        (16, 0, [1_795_962_290], 1_795_962_290),
+        (16, 0, [], NOW - 16),
+        (0, 1_795_962_180, [], 0),  # cancelled while it waited
+        (0, 0, [], 0),
+    ],
+)
+def test_v0_0_37_says_start_and_means_eligible(
+    elapsed: int, end: int, steps: list[int], start: int
+) -> None:
+    """As 22.05 answered for jobs whose start v0.0.38 gave as here."""
+    times = {
+        "elapsed": elapsed,
+        "eligible": NOW - 50,
+        "end": end,
+        "start": NOW - 50,
+        "suspended": 0,
+    }
+    job = {"time": times, "steps": [{"time": {"start": at}} for at in steps]}
+    assert module._restarted(job, float(NOW))["time"] == {**times, "start": start}

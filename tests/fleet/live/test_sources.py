@@ -132,11 +132,11 @@ def test_each_page_and_the_metrics_tell_state_and_age(
 
     success_s = cluster.now_s
     assert "alpha (slurm): ok, v0.0.38; read " in page()
-    assert 'class="doubt"' not in page()
+    assert 'class="doubts"' not in page()
     broken["diag"] = (401, b"")
     cluster.now_s += 7200
     sources.poll()
-    doubt = page().partition('class="doubt"')[2].partition("</p>")[0]
+    doubt = page().partition('class="doubts"')[2].partition("</p>")[0]
     assert "alpha (slurm): refused" in doubt
     text = exposition({}, watcher.status(), watcher.sources()).decode()
     told = {

@@ -21,6 +21,7 @@ from holdfast.fleet.live.sources import Sources, SourceState
 from holdfast.fleet.moments import moment
 
 MOST_PROBLEMS_TOLD = 3
+FIRST_S = 2.0  # Between two looks until every live source has answered
 
 
 @dataclass(frozen=True)
@@ -126,4 +127,6 @@ class Watcher:
                 traceback.print_exc(file=sys.stderr)
                 text = f"the watching failed: {type(error).__name__}: {error}"
                 self._status = replace(self._status, problems=(text,))
-            self._halt.wait(self.poll_s)
+            # Until the live sources have answered for the first time there is nothing to read.
+            waits = any(source.state == "new" for source in self.sources())
+            self._halt.wait(min(self.poll_s, FIRST_S) if waits else self.poll_s)

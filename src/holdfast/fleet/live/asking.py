@@ -9,7 +9,6 @@ refused          the token is missing, wrong or expired
 unknown-version  the server does not offer a version of its interface that is known
 half-written     the answer broke off, again and again
 clock-off        its clock is more than a minute from this machine's; its times are kept as they are
-behind           it no longer has what was asked for: some of its past is missing
 bad-answer       the answer is whole, and not what the interface promises
 unwritable       the spool on this machine cannot be written
 ===============  ==================================================================================

@@ -28,10 +28,9 @@ TRIED = range(36, 39)
 KNOWN = range(36, 45)
 """The n of the versions v0.0.n whose answers can be read."""
 
+TRUE_START = 38  # Before, "start" is when a job became eligible, and a drain is not told before 37
 WINDOW_S = 6 * 3600.0  # of accounting that one question asks for
-REFRESH_S = (
-    900  # A running job, which changes by its elapsed time only, is written again this often
-)
+REFRESH_S = 900  # A running job that changes by its elapsed time only is written this often
 NOTHING_FOUND = 9003
 DENIED = (1007, 2002, 5005)  # of authentication: slurmdbd's protocol, the account, the controller's
 _EVENT_COLUMNS = b"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"
@@ -97,7 +96,8 @@ class Slurm:
         self._version = number
         if trouble := clock_trouble(now_s, time.time()):
             raise trouble
-        return f"v0.0.{number}" + ("" if number in TRIED else ", a version that is untried")
+        remark = "" if number in TRIED else ", a version that is untried"
+        return f"v0.0.{number}{', which tells no drain' if number < TRIED[1] else remark}"
 
     def _negotiated(self) -> int:
         stated = re.fullmatch(r"v?0\.0\.(\d+)", self.source.version)
@@ -149,6 +149,8 @@ class Slurm:
             if until_s < now_s:
                 window["end_time"] = f"uts{int(until_s)}"
             jobs = self._asked(_JOBS.format(number), "jobs", **window)
+            if number < TRUE_START:
+                jobs = [_restarted(job, now_s) for job in jobs]
             answer = list(self._changed(jobs))
             if answer:
                 head = {"plugin": {"type": f"openapi/dbv0.0.{number}"}}
@@ -215,6 +217,19 @@ class Slurm:
         since_s, state, reason, _ = outage
         end = "Unknown" if end_s is None else end_s
         return f"{self.source.cluster}|{name}|{since_s}|{end}|{state}|{reason}|".encode()
+
+
+def _restarted(job: Any, now_s: float) -> Any:
+    """A job of an old version with the start that its steps or its elapsed time tell."""
+    try:
+        times = job["time"]
+        elapsed_s = times["elapsed"] + times.get("suspended", 0)
+        began = [step["time"]["start"] for step in job.get("steps") or []]
+        start_s = (times["end"] or int(now_s)) - elapsed_s if elapsed_s else 0
+        start_s = min([at for at in began if at], default=start_s) if not times["end"] else start_s
+    except (TypeError, KeyError, AttributeError):
+        return job  # a reject of the ingest, which says what is wrong
+    return {**job, "time": {**times, "start": start_s}}
 
 
 def _one_line(text: object) -> str:

@@ -32,9 +32,8 @@ from holdfast.fleet.store import Store, existing_store, store_error
 from holdfast.numbers import duration
 from holdfast.remote import bare
 
-LONGEST_PAUSE_S = (
-    600.0  # between two polls of a source in trouble, or as long as `every` if that is more
-)
+GRACE_S = 3.0  # that a poll under way has to end
+LONGEST_PAUSE_S = 600.0  # between two polls of a source in trouble, unless `every` is longer
 TWO_DAYS = Duration(2 * 86400)
 
 
@@ -115,7 +114,8 @@ class Sources:
     _threads: list[Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.folder = self.store.with_name(self.store.name + ".live")
+        store = self.store.absolute()  # a store names the files of its spools from anywhere
+        self.folder = store.with_name(store.name + ".live")
         _check(self.settings)
         if find_spec("requests") is None:
             raise MissingExtraError("requests", "console")
@@ -156,10 +156,10 @@ class Sources:
             thread.start()
 
     def stop(self) -> None:
-        """Stop; what came is in the spools."""
+        """Stop; what came is in the spools, also of a source whose answer is not waited for."""
         self._halt.set()
         for thread in self._threads:
-            thread.join()
+            thread.join(GRACE_S)
         self._threads.clear()
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Sources:
             traceback.print_exc(file=sys.stderr)
             state, text = "bad-answer", f"{type(error).__name__}: {error}"
         now_s = self.clock()
-        # With another clock the data are whole; "behind" and the like are not.
+        # With another clock the data are whole.
         complete = state in ("ok", "clock-off")
         each.failures = 0 if complete else each.failures + 1
         before = each.state
