@@ -66,9 +66,8 @@ def test_no_rule_looks_ahead(small: fleet.FleetLog, tmp_path: Path) -> None:
     for rule in RULES:
         found = []
         for log in (half, small):
-            places, times = firings(history(log), rule)
             nodes = history(log).nodes["node"].to_pylist()
-            pairs = zip(places.tolist(), times.tolist(), strict=True)
+            pairs = firings(history(log), rule)
             found.append([(nodes[place], at) for place, at in pairs if at < cut_s])
         assert found[0] == found[1], rule.name
         assert found[0], rule.name
@@ -154,11 +153,10 @@ def played(folder: Path, seed: int, days: int) -> tuple[float, float, float]:
     log = simulated(folder / "as_is", FLEET, days=days, seed=seed)
     past = history(log)
     middle = log.begin_s + days * DAY / 2
-    places, times = firings(past, Rule("lemons", lemon_fdr=0.05))
-    pulled = np.unique(places[times <= middle])
-    at = np.full(pulled.size, middle)
-    found = follow(past, pulled, at, at, days * DAY / 2)
-    nodes = ",".join(past.nodes["node"][int(place)].as_py() for place in pulled)
+    fired = firings(past, Rule("lemons", lemon_fdr=0.05))
+    pulled = sorted({place for place, at_s in fired if at_s <= middle})
+    found = follow(past, [(place, middle, middle) for place in pulled], days * DAY / 2)
+    nodes = ",".join(past.nodes["node"][place].as_py() for place in pulled)
     after = simulated(folder / "pulled", f"{FLEET}; replace={nodes}", days=days, seed=seed)
     without, then = (
         each.value(f"SELECT sum(lost) FROM {losses(each)[0]} WHERE stop_s > {middle}")
@@ -217,7 +215,7 @@ def acted(tmp_path: Path, *, works: bool) -> str:
     assert (found["action"], found["times"]) == ("reboot", len(log.outages))
     assert (found["still_out"], found["hours_out"]) == (0, 3900 / 3600)
     # Chosen because they failed: the rate falls by itself
-    assert found["after"] < 0.9 * found["before"]
+    assert found["rate_after"] < 0.9 * found["rate_before"]
     return found["verdict"]
 
 
@@ -235,7 +233,7 @@ def test_an_action_on_a_failing_node_that_none_resembles_cannot_be_told(tmp_path
         failing = set(range(8, 20)) if k == 0 else set()
         log.attempts += daily(node, 1000 * (k + 1), range(60), failing)
     [found] = judge(log.open(tmp_path), RuleFile(RULES[:1], horizon=14 * DAY)).actions
-    assert (found["action"], found["verdict"], found["after"]) == ("repair", "unmatched", None)
+    assert (found["action"], found["verdict"], found["rate_after"]) == ("repair", "unmatched", None)
 
 
 @pytest.mark.parametrize(
