@@ -89,8 +89,8 @@ class Morning(Doubtful):
         text += f", {WORDS[self.verdict]}"
         if self.usual is None:
             return f"{text}: the log before is too short for {span}."
-        usual = " and ".join(_brief(self.usual[kind]) for kind in forecast.KINDS)
-        return f"{text} (in {span} {usual})."
+        usual, cost = (_brief(self.usual[kind]) for kind in forecast.KINDS)
+        return f"{text} (in {span} usually {usual} failures and {cost} {self.unit})."
 
     def _changes(self) -> Iterator[str]:
         for text, names in (
