@@ -80,7 +80,7 @@ def test_counted_by_hand(tmp_path: Path) -> None:
         failing = {10, 12, 14, 20} if k == 0 else set()
         log.attempts += daily(node, 1000 * (k + 1), range(60), failing)
     log.outages = [Outage("n000", day * DAY + 10 * 3600, day * DAY + 12 * 3600) for day in (10, 12)]
-    rules = RuleFile((Rule("two", failures=2, within=5 * DAY, repair=3600),), horizon=10 * DAY)
+    rules = RuleFile((Rule("two", failures=2, within=5 * DAY, repair=3 * 3600),), horizon=10 * DAY)
     found = judge(log.open(tmp_path), rules)
     [rule] = found.rules
     # It fires on day 12, is not asked on day 14, and on day 20 it is alone within five days
@@ -93,6 +93,7 @@ def test_counted_by_hand(tmp_path: Path) -> None:
     assert rule["avoided"] == 2
     # Each loses half an hour (of a checkpoint interval) on 8 GPUs, and 4 h of outages in 4 failures
     assert rule["saved"] == pytest.approx(2 * 8 * (0.5 + 1))
+    # The repair of 3 h: for 2 of them it was out anyway
     assert (rule["cost"], rule["net"]) == (8, pytest.approx(16))
     assert rule["false_alarms_per_month"] == 0
     high = poisson_interval(0, (found.days - 10) / 30)[1]

@@ -3,7 +3,7 @@
 A rule is replayed through the log (`rules`); the nodes that it pulls are followed beside matched ones
 (`following`). A pull moves the node's work to such nodes until the horizon, so it saves what the node
 then lost more than they did in as much time: work, and hours out of service after its failures. It
-costs the repair, on all GPUs of the node.
+costs the repair, on all GPUs of the node, as far as it was not out anyway.
 """
 
 from __future__ import annotations
@@ -204,16 +204,29 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
     # Those near the end of the log have their cost behind them, and what they save before them
     done = [(place, at_s, at_s) for place, at_s in pulls if at_s + horizon_s <= log.end_s]
     found = follow(past, done, horizon_s, out)
-    # What a pull costs: stated, or as long as nodes were out in this log
+    # What a pull costs: the time stated, or as long as nodes were out in this log; less what they were out
+    # anyway, as after the failure that made the rule fire
     lengths = [row["out_s"] for row in outages if row["end_s"] is not None]
     cost = wasted = net = None
+
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for row in outages:
+        spans.setdefault(row["node"], []).append((row["start_s"], row["start_s"] + row["out_s"]))
+
+    def hours(length_s: float) -> float:
+        extra_s = 0.0
+        for place, low, _ in done:
+            high = low + max(length_s, 0.0)
+            away = (
+                max(min(high, ends) - max(low, begins), 0)
+                for begins, ends in spans.get(names[place], ())
+            )
+            extra_s += past.width[place] * max(high - low - sum(away), 0.0)
+        return extra_s / HOUR_S
+
     if rule.repair is not None or len(lengths) > 1:
-        stated = (
-            mean_interval(lengths) if rule.repair is None else (rule.repair, 2 * (rule.repair,))
-        )
-        cost = Amount(stated[0], *stated[1]).scaled(
-            sum(past.width[place] for place, *_ in done) / HOUR_S
-        )
+        mean = mean_interval(lengths) if rule.repair is None else (rule.repair, 2 * (rule.repair,))
+        cost = Amount(*map(hours, (mean[0], *mean[1])))
         net = found.hours - found.matched_hours - cost
     months = (log.end_s - log.begin_s) / DAY_S / DAYS_PER_MONTH
     open_months = months - horizon_s / DAY_S / DAYS_PER_MONTH
