@@ -111,7 +111,9 @@ def morning(snapshot: Snapshot) -> View:
     looks = snapshot.read(lambda analysis: live.looks(analysis.log))
     page = snapshot.kept(f"morning {looks}", lambda analysis: live.morning(analysis).page())
     laid = snapshot.kept(f"morning sections {looks}", lambda _: [*map(_laid, page.sections)])
-    tiles = report(snapshot).tiles
+    tiles = [
+        tile for tile in report(snapshot).tiles if tile.section_id in ("loss", "rate", "lemons")
+    ]
     return _page(
         snapshot, "/", "morning.html.j2", sections=laid, page=page, tiles=tiles, on_news="show"
     )
