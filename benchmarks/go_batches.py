@@ -25,7 +25,7 @@ from measuring import limited, machine
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "go_batches.json"
 NET = str(HERE.parent / "examples" / "go" / "net-7x7.safetensors")
-VISITS, BATCH, GAMES, ALLOWED = 64, 8, 400, 50.0
+VISITS, BATCH, GAMES, ALLOWED, LEAST_RATE = 64, 8, 400, 50.0, 4.0
 
 
 class Batched(SearchPlayer):
@@ -72,9 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         one = _play(players, Game(7, rules="chinese", komi=7.5), first=number % 2)
         moves = " ".join(str(cell) for _, cell in one.moves)
         games.append({"black": one.black, "winner": one.winner, "moves": moves})
-        if len(games) % 20 == 0 or len(games) == until:
+        if len(games) % 20 == 0:
             write(games, rates, host)
             print(len(games), flush=True)
+    write(games, rates, host)
 
 
 def write(games: list[dict[str, str]], rates: dict[int, float], host: object) -> None:
@@ -83,9 +84,14 @@ def write(games: list[dict[str, str]], rates: dict[int, float], host: object) ->
     wins, losses = (sum(game["winner"] == side for game in different) for side in "ab")
     elo, (low, high) = elo_difference(wins, losses, len(different) - wins - losses)
     lost = None if elo is None else -elo
-    limits = [
-        limited(f"Elo lost by batches of {BATCH} at equal simulations", lost or 0.0, "Elo", ALLOWED)
-    ]
+    what = f"Elo lost by batches of {BATCH} at equal simulations"
+    rate = limited(
+        "simulations per CPU second, beside those of single ones",
+        rates[BATCH] / rates[1],
+        "x",
+        LEAST_RATE,
+    )
+    limits = [limited(what, lost or 0.0, "Elo", ALLOWED), rate | {"least": True}]
     repeated = len(games) - len(different)
     note = (
         f"The search with batches of {BATCH} won {wins} and lost {losses} of {len(different)} different "

@@ -17,7 +17,7 @@ import torch
 
 from holdfast.errors import InputError
 from holdfast.go import Game, Training, train
-from holdfast.go.inference import Network, _Server, inference_server, shared_evaluator
+from holdfast.go.inference import Network, _Server, evaluator_of, inference_server
 from holdfast.go.net import Net, NetSize, evaluator, load_net, save_net
 from holdfast.go.selfplay import Part, SelfPlay, play_part
 
@@ -81,7 +81,7 @@ def test_a_part_played_through_the_server_is_the_same_but_for_rounding(
     play_part(part)
     with inference_server() as (address, key):
         shared = replace(network, address=address, key=key)
-        evaluate, spent = shared_evaluator(shared)
+        evaluate, spent = evaluator_of(shared)
         evaluate(np.zeros((2, 18, 3, 3), np.float32))
         assert len(spent) == 1
         play_part(replace(part, net=shared, path=tmp_path / "shared.npz"))

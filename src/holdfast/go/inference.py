@@ -10,7 +10,7 @@ import queue
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,6 +46,26 @@ Answer = tuple[Floats, Floats, float]
 """Policy, values, and the CPU seconds of this request's share of its batch."""
 
 
+class _Evaluation:
+    """A network that is read where it is asked for."""
+
+    def __init__(self) -> None:
+        self._read: Network | None = None
+        self._evaluate: Evaluator
+
+    def evaluate(self, network: Network, planes: Floats) -> Answer:
+        """What a network says of planes [batch, 18, rows, cols]."""
+        begin = time.thread_time()
+        if network != self._read:
+            import torch
+
+            from holdfast.go.net import evaluator, load_net
+
+            torch.set_num_threads(1)  # other cores have other processes
+            self._evaluate, self._read = evaluator(load_net(network.path)), network
+        return *self._evaluate(planes), time.thread_time() - begin
+
+
 class _Server:
     """Evaluates all that waits in one batch."""
 
@@ -56,40 +76,30 @@ class _Server:
         Thread(target=self._run, daemon=True).start()
 
     def evaluate(self, network: Network, planes: NDArray[np.bool_]) -> Answer:
-        """What the network says of planes [batch, 18, rows, cols]."""
+        """What a network says of planes, which share its next batch."""
         answer: Future[Answer] = Future()
         self._waiting.put((network, planes, answer))
         return answer.result(_LONGEST_S)
 
     def _run(self) -> None:
-        import torch
-
-        from holdfast.go.net import evaluator, load_net
-
-        torch.set_num_threads(1)
-        loaded = None
+        evaluation = _Evaluation()
         while True:
             # What came while the last batch was evaluated is the next one.
             jobs = [self._waiting.get()]
             while not self._waiting.empty():
                 jobs.append(self._waiting.get())
-            begin = time.thread_time()
             try:
-                if jobs[0][0] != loaded:
-                    loaded = jobs[0][0]
-                    evaluate = evaluator(load_net(loaded.path))
                 planes = np.concatenate([planes for _, planes, _ in jobs]).astype(np.float32)
-                policy, values = evaluate(planes)
-                share_s = (time.thread_time() - begin) / len(planes)
+                policy, values, seconds = evaluation.evaluate(jobs[0][0], planes)
                 first = 0
-                for _, planes, answer in jobs:
-                    end = first + len(planes)
-                    answer.set_result((policy[first:end], values[first:end], share_s * len(planes)))
+                for _, own, answer in jobs:
+                    end = first + len(own)
+                    share = seconds * len(own) / len(planes)
+                    answer.set_result((policy[first:end], values[first:end], share))
                     first = end
             except Exception as error:  # a fault is that of its batch, and ends nobody's wait
                 for _, _, answer in jobs:
-                    if not answer.done():
-                        answer.set_exception(error)
+                    answer.set_exception(error)
 
 
 _servers = list[_Server]()
@@ -133,26 +143,36 @@ def inference_server(remote: bool = False) -> Iterator[tuple[Any, bytes]]:
         yield manager.address, key
 
 
-def shared_evaluator(network: Network) -> tuple[Evaluator, list[float]]:
-    """What a search asks, answered by the server of a network; and the CPU seconds of each answer.
+def evaluator_of(network: Network) -> tuple[Evaluator, list[float]]:
+    """What a search asks, answered here or by the server of a network; and the CPU seconds of each answer.
 
     Raises:
         HoldfastError: if the server ended.
     """
-    manager = _Manager(network.address, authkey=network.key)
     spent = list[float]()
+    ask = _Evaluation().evaluate if network.address is None else _connected(network)
+
+    def evaluate(planes: Floats) -> tuple[Floats, Floats]:
+        policy, values, seconds = ask(network, planes)
+        spent.append(seconds)
+        return policy, values
+
+    return evaluate, spent
+
+
+def _connected(network: Network) -> Callable[[Network, Floats], Answer]:
     try:
+        manager = _Manager(network.address, authkey=network.key)
         manager.connect()
         server = manager.server()  # type: ignore[attr-defined]
     except (EOFError, OSError) as error:
         raise HoldfastError("the inference server cannot be reached") from error
 
-    def evaluate(planes: Floats) -> tuple[Floats, Floats]:
+    def ask(network: Network, planes: Floats) -> Answer:
         try:
-            policy, values, seconds = server.evaluate(network, planes.astype(bool))
+            answer: Answer = server.evaluate(network, planes.astype(bool))
         except (EOFError, OSError) as error:
             raise HoldfastError("the inference server ended; another call resumes") from error
-        spent.append(seconds)
-        return policy, values
+        return answer
 
-    return evaluate, spent
+    return ask

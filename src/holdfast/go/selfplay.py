@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from holdfast.files import write_whole
 from holdfast.go._kernels import BLACK, PASS, WHITE
 from holdfast.go._puct import PLANES, describe
-from holdfast.go.inference import Network, shared_evaluator
+from holdfast.go.inference import Network, evaluator_of
 from holdfast.go.puct import LEAF_PLAYOUTS, Evaluator, Floats, PuctSearch
 from holdfast.go.rules import Game, on_board
 from holdfast.go.search import PlayoutSearch
@@ -79,22 +79,8 @@ def play_part(part: Part) -> None:
         return
     began, cpu, spent = time.monotonic(), time.thread_time(), [0.0]
     evaluate: Evaluator = _unused
-    if part.net is not None and part.net.address is not None:
-        evaluate, spent = shared_evaluator(part.net)
-    elif part.net is not None:
-        import torch
-
-        from holdfast.go.net import evaluator, load_net
-
-        torch.set_num_threads(1)
-        net = evaluator(load_net(part.net.path))
-
-        def evaluate(planes: Floats) -> tuple[Floats, Floats]:
-            begin = time.thread_time()
-            found = net(planes)
-            spent[0] += time.thread_time() - begin
-            return found
-
+    if part.net is not None:
+        evaluate, spent = evaluator_of(part.net)
     # Seeds of games are distinct over parts and iterations.
     games = [_play(part, number) for number in range(part.games)]
     samples = [one for game in _together(games, part.settings.at_once, evaluate) for one in game]
