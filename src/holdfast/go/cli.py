@@ -115,7 +115,7 @@ def train(
     """Train a network by self-play, and account for what its strength cost; rerun to resume.
 
     Args:
-        config: Configuration (TOML).
+        config: Configuration (TOML); with changes, an ablation of them.
         output: Folder of the run: the last network, the state, the samples of the games.
         ray: Address of a Ray cluster that plays the games; it shares the folder.
     """
