@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from holdfast.lm.models.loading import load
     from holdfast.lm.models.protocol import Cost, LanguageModel, NextToken
     from holdfast.lm.query.asking import count, mass, sample, search
-    from holdfast.lm.query.audits.closing_words import audit_cloze
-    from holdfast.lm.query.audits.comparing_groups import audit_bias
-    from holdfast.lm.query.audits.listing_words import audit_toxicity
-    from holdfast.lm.query.audits.memorizing import audit_memorization
+    from holdfast.lm.query.audits.bias import audit_bias
+    from holdfast.lm.query.audits.cloze import audit_cloze
+    from holdfast.lm.query.audits.memorization import audit_memorization
     from holdfast.lm.query.audits.templates import (
         Bias,
         Cloze,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         escape,
         read_template,
     )
+    from holdfast.lm.query.audits.toxicity import audit_toxicity
     from holdfast.lm.query.many import ask_many
     from holdfast.lm.query.planning import Plan, draw, plan
     from holdfast.lm.query.queries import Query
@@ -72,10 +72,10 @@ _HOMES = {
     "Tokenizer": "tokenizers.tokenizer",
     "Toxicity": "query.audits.templates",
     "ask_many": "query.many",
-    "audit_bias": "query.audits.comparing_groups",
-    "audit_cloze": "query.audits.closing_words",
-    "audit_memorization": "query.audits.memorizing",
-    "audit_toxicity": "query.audits.listing_words",
+    "audit_bias": "query.audits.bias",
+    "audit_cloze": "query.audits.cloze",
+    "audit_memorization": "query.audits.memorization",
+    "audit_toxicity": "query.audits.toxicity",
     "compile_regex": "query.regex.language",
     "count": "query.asking",
     "draw": "query.planning",

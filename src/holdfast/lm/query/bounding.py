@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.decoding import Rule
-from holdfast.lm.query.results import Mass, MassStep, Progress
+from holdfast.lm.query.results import Mass, MassStep, Progress, about
 from holdfast.lm.query.searching.evaluating import Evaluator
 from holdfast.lm.query.searching.given import Scale, scales, total
 from holdfast.lm.query.searching.snapshots import Keeper
@@ -95,6 +95,7 @@ def mass_compiled(
         stopped,
         query.decoding(),
         compiled.notes,
+        about(query, model.name),
     )
 
 

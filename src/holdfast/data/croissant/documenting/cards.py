@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.answer import Answer, Value
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import FileObject, Metadata
 from holdfast.data.croissant.document.reading import DescriptionSource, read_document
@@ -24,20 +25,20 @@ _EXAMPLES = 3  # of a field
 
 
 @dataclass(frozen=True)
-class Card:
+class Card(Answer):
     """A card that was written.
 
     Attributes:
         path: the description.
         out: the HTML file.
         bytes: its size.
-        page: what stands on it.
+        made: what stands on it.
     """
 
     path: Path | str
     out: Path
     bytes: int
-    page: Page
+    made: Page
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON that programs read."""
@@ -45,10 +46,33 @@ class Card:
             "path": str(self.path),
             "out": str(self.out),
             "size_bytes": self.bytes,
-            "title": self.page.title,
-            "findings": [f"{one.lead} {one.text}".strip() for one in self.page.findings],
-            "unknowns": [one.text for one in self.page.unknowns],
+            "title": self.made.title,
+            "findings": [f"{one.lead} {one.text}".strip() for one in self.made.findings],
+            "unknowns": [one.text for one in self.made.unknowns],
         }
+
+    def values(self) -> Sequence[Value]:
+        """Rows of each section."""
+        return [
+            Value(f"rows.{one.id}", sum(table.data.num_rows for table in one.tables))
+            for one in self.made.sections
+        ]
+
+    def page(self) -> Page:
+        """The card."""
+        return self.made
+
+    def findings(self) -> Sequence[Finding]:
+        """Those of the card."""
+        return self.made.findings
+
+    def sections(self) -> Sequence[Section]:
+        """Those of the card."""
+        return self.made.sections
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Those of the card."""
+        return self.made.unknowns
 
 
 def card(path: DescriptionSource, out: str | Path) -> Card:
@@ -80,7 +104,6 @@ def card_page(source: DescriptionSource) -> Page:
     validation = validate(document)
     stated = cut(", ".join(texts(metadata.licenses)), 120)
     license_text = stated or "none stated: ask the creators before use"
-    counts = ", ".join(counted(number, name) for name, number in validation.counts.items())
     open_questions = counted(len(said.questions), "question")
     fields = _rows(metadata)
     resources = _resources(metadata)
@@ -97,11 +120,7 @@ def card_page(source: DescriptionSource) -> Page:
                 "said",
                 lead="Responsible-AI statements:",
             ),
-            Finding(
-                f"{counts} by the rules of the standard.",
-                "sound",
-                lead="Valid:" if validation.valid else "Invalid:",
-            ),
+            *validation.findings(),
         ],
         sections=[
             Section("about", "What is it?", cut(metadata.description, 4000) or "No description."),
@@ -120,21 +139,7 @@ def card_page(source: DescriptionSource) -> Page:
                 ],
                 "statement of the RAI vocabulary or, where it is not made, open question",
             ),
-            _section(
-                "sound",
-                "Is the description valid?",
-                [
-                    {
-                        "severity": one.severity.value,
-                        "code": one.code,
-                        "line": f"{one.line}",
-                        "what_is_wrong": one.message,
-                        "what_to_do": one.hint,
-                    }
-                    for one in validation.findings
-                ],
-                "finding",
-            ),
+            *validation.sections(),
         ],
         unknowns=list(_unknowns(metadata, len(said.questions))),
         footer=f"Made from {Path(document.path).name} alone: no file of the dataset was read.",
@@ -143,7 +148,9 @@ def card_page(source: DescriptionSource) -> Page:
 
 def _section(name: str, question: str, rows: Sequence[dict[str, str]], what: str) -> Section:
     """A section of one table."""
-    table = Table(pa.Table.from_pylist(list(rows[:_ROWS])), caption=f"One row per {what}.")
+    table = Table(
+        pa.Table.from_pylist(list(rows[:_ROWS])), caption=f"One row per {what}.", detail=True
+    )
     return Section(name, question, f"{counted(len(rows), 'row')}.", tables=[table] if rows else [])
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, Finding, Section, Table, Value, measured
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.reading import DescriptionSource, read_document
 from holdfast.data.croissant.documenting.canonical import said_everywhere
 from holdfast.data.croissant.documenting.statements import BY_NAME, GROUPS, TERMS, Term
+from holdfast.numbers import counted
 
 Standing = Literal["stated", "placeholder", "absent"]
 STANDINGS: tuple[Standing, ...] = ("stated", "placeholder", "absent")
@@ -63,7 +67,7 @@ class Statement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rai:
+class Rai(Answer):
     """The responsible-AI statements of one description.
 
     Attributes:
@@ -119,18 +123,31 @@ class Rai:
             "statements": [one.to_dict() for one in self.statements],
         }
 
-    def text(self) -> str:
-        """The report for a terminal."""
-        lines = [
-            f"{self.stated} of {len(self.statements)} statements of the RAI vocabulary present."
-        ]
-        lines += [
-            f"  {one['title']:24} {one['stated']} of {one['of']} stated" for one in self.groups
-        ]
+    def values(self) -> Sequence[Value]:
+        """How many statements are made."""
+        return measured(self, stated=", higher", statements="")
+
+    def findings(self) -> Sequence[Finding]:
+        """How many statements are made."""
+        counts = f"{self.stated} of {len(self.statements)}"
+        return [Finding(f"{counts} statements of the RAI vocabulary present.", "groups")]
+
+    def sections(self) -> Sequence[Section]:
+        """Each use case, and the open questions."""
+        groups = pa.Table.from_pylist(
+            [
+                {"use_case": one["title"], **{k: one[k] for k in ("stated", "of")}}
+                for one in self.groups
+            ]
+        )
+        found = [Section("groups", "Which use cases are covered?", "", tables=[Table(groups)])]
         if self.questions:
-            lines += ["", "Open questions"]
-            lines += [f"  rai:{term}: {question}" for term, question in self.questions]
-        return "\n".join(lines) + "\n"
+            rows = [{"property": f"rai:{t}", "question": text} for t, text in self.questions]
+            table, said = Table(pa.Table.from_pylist(rows)), counted(len(rows), "question")
+            found.append(
+                Section("questions", "Which questions are open?", f"{said}.", tables=[table])
+            )
+        return found
 
 
 def rai(path: DescriptionSource) -> Rai:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, Finding, Section, Table, Value, measured
 from holdfast.data.croissant.evolving import versions
 from holdfast.data.croissant.evolving.versions import BUMPS, Bump, Said
 from holdfast.numbers import counted
@@ -48,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(Answer):
     """All changes from one description to another.
 
     Attributes:
@@ -125,18 +129,18 @@ class Difference:
             "changes": [asdict(change) for change in self.changes],
         }
 
-    def text(self) -> str:
-        """The report for a terminal."""
-        lines = []
-        for change in self.changes:
-            bump = "" if change.bump == "none" else change.bump.upper()
-            lines.append(f"{bump + '?' * (not change.certain):7}{change.message}")
-            places = {"old": change.old_at, "new": change.new_at}
-            told = [f"{side} {at or '/'}" for side, at in places.items() if at is not None]
-            lines.append(f"       {', '.join(told)}")
-        return "\n".join([*lines, self.verdict()]) + "\n"
+    @property
+    def exit_code(self) -> int:
+        """0 if the versions say what the changes need."""
+        return int(not self.suffices)
 
-    def verdict(self) -> str:
+    def values(self) -> Sequence[Value]:
+        """The changes by what they call for."""
+        counts = Counter(change.bump for change in self.changes)
+        own = [Value(f"changes.{bump}", counts[bump]) for bump in BUMPS]
+        return [*own, *measured(self, unverified="files, lower")]
+
+    def findings(self) -> Sequence[Finding]:
         """One sentence each: what changed, what the versions say, and what cannot be told."""
         said = [f"{counted(len(self.changes), 'change')}; version increase needed: {self.needed}"]
         if self.needed != self.proven:
@@ -151,4 +155,19 @@ class Difference:
         if self.unverified:
             files = counted(len(self.unverified), "file")
             said.append(f"Cannot tell whether the bytes of {files} changed: no checksum to compare")
-        return "".join(f"{one}.\n" for one in said).rstrip()
+        return [Finding(f"{one}.", "changes") for one in said]
+
+    def sections(self) -> Sequence[Section]:
+        """Each change, what it calls for, and where it is."""
+        rows = [
+            {
+                "calls_for": change.bump + "?" * (not change.certain),
+                "change": change.message,
+                "old": change.old_at if change.old_at != "" else "/",
+                "new": change.new_at if change.new_at != "" else "/",
+            }
+            for change in self.changes
+        ]
+        table = Table(pa.Table.from_pylist(rows), empty="No changes.")
+        sentence = f"{counted(len(rows), 'change')}."
+        return [Section("changes", "What changed?", sentence, tables=[table])]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, Finding, Section, Table, Value, measured
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Version
 from holdfast.data.croissant.document.reading import DescriptionSource, read_document
@@ -18,7 +22,7 @@ from holdfast.numbers import counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Migrated:
+class Migrated(Answer):
     """A description that was brought to another version of the format.
 
     Attributes:
@@ -27,6 +31,7 @@ class Migrated:
         metadata: the new description, as plain JSON.
         changes: what was written otherwise than before, in the document's order.
         lost: what could not be carried over, with the reason.
+        out: the file that was written, if one was.
     """
 
     path: Path | str
@@ -34,6 +39,7 @@ class Migrated:
     metadata: dict[str, Any]
     changes: tuple[Shift, ...]
     lost: tuple[Shift, ...] = ()
+    out: Path | None = None
 
     @property
     def is_changed(self) -> bool:
@@ -51,16 +57,31 @@ class Migrated:
             "metadata": self.metadata,
         }
 
-    def text(self) -> str:
-        """The report for a terminal: each kind of change once, with how often it was made."""
-        lines = []
+    def written(self) -> Mapping[str, Path]:
+        """The new description."""
+        return {} if self.out is None else {"description": self.out}
+
+    def values(self) -> Sequence[Value]:
+        """Changes, and what is lost."""
+        return measured(self, changes="", lost=", lower")
+
+    def findings(self) -> Sequence[Finding]:
+        """How much changed."""
+        verdict = counted(len(self.changes), "change") if self.is_changed else "no changes"
+        found = [Finding(f"From {self.version} to {NEWEST}: {verdict}.", "changes")]
+        lost = [Finding(f"{one.at}: {one.what}: {one.why}.", "changes") for one in self.lost]
+        return [*found, *(replace(one, lead="Not migrated:") for one in lost)]
+
+    def sections(self) -> Sequence[Section]:
+        """Each kind of change once, with how often it was made and where first."""
+        rows = []
         for why in dict.fromkeys(change.why for change in self.changes):
             found = [change for change in self.changes if change.why == why]
-            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
-            lines += [why, f"  {found[0].at or '/'}: {found[0].what}{more}"]
-        lines += [f"Not migrated: {one.at}: {one.what}: {one.why}" for one in self.lost]
-        verdict = counted(len(self.changes), "change") if self.is_changed else "no changes"
-        return "\n".join([*lines, f"From {self.version} to {NEWEST}: {verdict}."]) + "\n"
+            first = {"at": found[0].at or "/", "what": found[0].what}
+            rows.append({"why": why, "times": len(found), **first})
+        tables = [Table(pa.Table.from_pylist(rows))] if rows else []
+        sentence = f"{counted(len(rows), 'kind')} of change."
+        return [Section("changes", "What is written otherwise?", sentence, tables=tables)]
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the new description, whole or not at all.

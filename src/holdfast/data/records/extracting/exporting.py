@@ -10,13 +10,14 @@ import io
 import os
 import tarfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.answer import Answer, Finding, Value, measured
 from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.data.records.extracting.names import FileNames, Keys
 from holdfast.data.records.extracting.samples import Samples, image_bytes, samples
@@ -28,6 +29,7 @@ from holdfast.data.records.reading.stores import Store, local_folder
 from holdfast.data.records.sources.example import MAGIC_BYTES, image_kind
 from holdfast.errors import InputError, StoreError
 from holdfast.files import LockHeldError, atomic_folder
+from holdfast.numbers import counted, size
 
 __all__ = ["Extracted", "Samples", "extract", "image_bytes", "samples"]
 
@@ -38,7 +40,7 @@ _COUNTS = ("images", "files", "bytes_read", "bytes_written", "renamed", "degrade
 
 
 @dataclass(frozen=True)
-class Extracted:
+class Extracted(Answer):
     """Result of an export."""
 
     path: Path
@@ -63,6 +65,36 @@ class Extracted:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return asdict(self) | {"path": str(self.path)}
+
+    def written(self) -> Mapping[str, Path]:
+        """The folder."""
+        return {"written": self.path}
+
+    def values(self) -> Sequence[Value]:
+        """What was written and read, and what is damaged."""
+        return measured(
+            self,
+            images="",
+            files="",
+            bytes_read="bytes, lower",
+            bytes_written="bytes",
+            renamed="images, lower",
+            degraded="images, lower",
+            faults=", lower",
+        )
+
+    def findings(self) -> Sequence[Finding]:
+        """What was written, and what is not as it was."""
+        images = f"{counted(self.images, 'image')} at fidelity {self.fidelity}"
+        files = f"{counted(self.files, 'file')}: {size(self.bytes_written)}"
+        found = [Finding(f"{images} in {files}.")]
+        if self.renamed:
+            images = counted(self.renamed, "image")
+            found.append(Finding(f"{images} were renamed: the id is not a usable file name."))
+        if self.degraded:
+            images = counted(self.degraded, "image")
+            found.append(Finding(f"{images} have a lower fidelity due to damage."))
+        return [*found, *(Finding(f"{fault}", lead="Damaged:") for fault in self.faults)]
 
 
 def extract(

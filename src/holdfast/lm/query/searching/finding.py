@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.lm.models.protocol import Cost, LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.decoding import Rule, log_sum
-from holdfast.lm.query.results import Match, Matches, Progress, readable
+from holdfast.lm.query.results import Match, Matches, Progress, about, readable
 from holdfast.lm.query.searching.evaluating import Evaluator
 from holdfast.lm.query.searching.given import Scale, scales, total
 from holdfast.lm.query.searching.paths import Item
@@ -319,6 +319,7 @@ class Search(Iterator[Match]):
             stopped,
             self.compiled.query.decoding(),
             tuple(self.notes),
+            about(self.compiled.query, self.model.name),
         )
 
 

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast import answer
+from holdfast.answer import ColumnFormat, How, Section, Table, Value, measured
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import check_model
 from holdfast.lm.query.audits.templates import Toxicity, ask, escape
 from holdfast.lm.query.audits.word_ends import NO_WORD, bound_all, ending_queries, most_probable
+from holdfast.lm.query.results import Asked
+from holdfast.numbers import counted, number, probability
+from holdfast.report import figures
 
+_HIGHEST = {
+    "yes": "the highest",
+    "cannot tell": "the highest lower bound (the bounds cannot tell which is the highest)",
+}
 _CANDIDATES = 10
 """Texts of which the most probable one is chosen."""
 
@@ -35,21 +47,28 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class ToxicityAudit:
+class ToxicityAudit(Asked):
     """Every prompt, with and without edits."""
 
     words: int
-    findings: tuple[Finding, ...]
+    prompts: tuple[Finding, ...]
     evaluations: int
+    asked: tuple[tuple[str, str], ...] = ()
+    """Label and text of each input."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Toxicity audit"
 
     @property
     def stopped(self) -> str | None:
         """Why some finding is not complete; None if all are."""
-        return ", ".join(sorted({one.stopped for one in self.findings if one.stopped})) or None
+        return ", ".join(sorted({one.stopped for one in self.prompts if one.stopped})) or None
 
     def highest(self, one: Finding) -> str:
         """``yes``, ``no`` or ``cannot tell``: whether the words are nowhere more probable, edits alike."""
-        others = [other for other in self.findings if other.edits == one.edits and other != one]
+        others = [other for other in self.prompts if other.edits == one.edits and other != one]
         if all(other.upper <= one.lower for other in others):
             return "yes"
         return "no" if any(other.lower > one.upper for other in others) else "cannot tell"
@@ -60,9 +79,84 @@ class ToxicityAudit:
             "words": self.words,
             "complete": self.stopped is None,
             "stopped": self.stopped,
-            "findings": [{**vars(one), "highest": self.highest(one)} for one in self.findings],
+            "findings": [{**vars(one), "highest": self.highest(one)} for one in self.prompts],
             "evaluations": self.evaluations,
         }
+
+    def _worst(self) -> list[Finding]:
+        """The prompt with the highest lower bound, for each number of edits."""
+        return [
+            max((one for one in self.prompts if one.edits == edits), key=lambda one: one.lower)
+            for edits in dict.fromkeys(one.edits for one in self.prompts)
+        ]
+
+    def values(self) -> Sequence[Value]:
+        """The highest lower bounds."""
+        return [
+            *(
+                Value(
+                    f"highest_within_{one.edits}_edits",
+                    one.lower,
+                    ci95=(one.lower, one.upper),
+                    better="lower",
+                    how="bounds that always hold",
+                )
+                for one in self._worst()
+            ),
+            *measured(self, words="", evaluations="tokens, lower"),
+        ]
+
+    def findings(self) -> Sequence[answer.Finding]:
+        """The highest of each number of edits."""
+        prompts = counted(len({one.prompt for one in self.prompts}), "prompt")
+        return [
+            answer.Finding(
+                f"{f'After “{one.prompt}”' if one.prompt else 'Unprompted'}, a listed word "
+                f"({_edits(one.edits)}) comes with probability {probability(one.lower)} to "
+                f"{probability(one.upper)}: {_HIGHEST[self.highest(one)]} of {prompts}.",
+                "prompts",
+            )
+            for one in self._worst()
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """Every prompt."""
+        rows = [
+            {
+                **vars(one),
+                "prompt": one.prompt or "(none)",
+                "variant": _edits(one.edits),
+                "highest": self.highest(one),
+            }
+            for one in self.prompts
+        ]
+        drawn = figures.intervals(
+            [{**row, "asked": f"{row['prompt']} ({row['variant']})"} for row in rows],
+            "asked",
+            "lower",
+            "lower",
+            "upper",
+            "Probability that a listed word comes next",
+        )
+        columns = {
+            "prompt": ColumnFormat(),
+            "variant": ColumnFormat("asked"),
+            "lower": ColumnFormat("probability", interval=("lower", "upper")),
+            "highest": ColumnFormat("highest of the prompts"),
+            "text": ColumnFormat("most probable text"),
+            "proven": ColumnFormat("proven to be"),
+            "logprob": ColumnFormat("its log p", digits=3, detail=True),
+        }
+        table = Table(
+            pa.Table.from_pylist(rows), columns, "One row per prompt and number of edits."
+        )
+        how = How("P(the text after the prompt is a word of the list, which ends there)")
+        sentence = "Points are lower bounds; the lines reach to the upper ones."
+        return [Section("prompts", "Listed words by prompt", sentence, [drawn], [table], how)]
+
+
+def _edits(edits: int) -> str:
+    return f"within {counted(edits, 'edit')}" if edits else "as listed"
 
 
 def audit_toxicity(model: LanguageModel, template: Toxicity) -> ToxicityAudit:
@@ -93,7 +187,13 @@ def audit_toxicity(model: LanguageModel, template: Toxicity) -> ToxicityAudit:
             findings.append(
                 Finding(prompt, edits, lower, upper, best.text or None, logprob, proven, unsure)
             )
-    return ToxicityAudit(len(template.words), tuple(findings), model.cost.evaluations - began)
+    inputs = (
+        ("Model", model.name),
+        ("Words", number(len(template.words))),
+        ("Prompts", number(len(template.prompts))),
+    )
+    spent = model.cost.evaluations - began
+    return ToxicityAudit(len(template.words), tuple(findings), spent, inputs)
 
 
 def _excluded(template: Toxicity, start: str, edits: int) -> str | None:

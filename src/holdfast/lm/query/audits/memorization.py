@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import ColumnFormat, Finding, How, Section, Table, Unknown, Value, measured
 from holdfast.errors import InputError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import Watch, search
@@ -15,9 +20,13 @@ from holdfast.lm.query.audits.templates import Known, Memorization, ask, escape
 from holdfast.lm.query.compiling import compile_query, language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, is_prefix_free
-from holdfast.lm.query.results import Count, Matches, readable
+from holdfast.lm.query.results import Asked, Count, Matches, how_many, readable
 from holdfast.lm.query.searching.finding import search_compiled
+from holdfast.numbers import counted, number, probability
+from holdfast.report import figures
 
+UNMATCHED = 20
+"""Known texts listed that the pattern does not match."""
 SLACK = 1e-9
 """What rounding may have taken from a mass, as a share of it."""
 
@@ -46,7 +55,7 @@ class Canary:
 
 
 @dataclass(frozen=True)
-class MemorizationAudit:
+class MemorizationAudit(Asked):
     """What was extracted, and what of the known was found."""
 
     pattern: str
@@ -60,6 +69,13 @@ class MemorizationAudit:
     """(repeats, known texts, of them extracted)."""
     unmatched: tuple[str, ...] = ()
     """Known texts that the pattern cannot match: the audit says nothing about them."""
+    asked: tuple[tuple[str, str], ...] = ()
+    """Label and text of each input."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Memorization audit"
 
     @property
     def stopped(self) -> str | None:
@@ -70,6 +86,16 @@ class MemorizationAudit:
     def undecided(self) -> int:
         """Known texts of which the search cannot tell whether they are among the most probable."""
         return sum(canary.among == "cannot tell" for canary in self.canaries)
+
+    @property
+    def known(self) -> int:
+        """Known texts that the pattern matches."""
+        return sum(count for _, count, _ in self.by_repeats)
+
+    @property
+    def recalled(self) -> int:
+        """Known texts that were extracted."""
+        return sum(count for _, _, count in self.by_repeats)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -95,6 +121,126 @@ class MemorizationAudit:
             ],
             "evaluations": self.extracted.cost.evaluations,
         }
+
+    def values(self) -> Sequence[Value]:
+        """Known texts found, and the mass of what was extracted."""
+        mass = self.extracted.lower, self.extracted.upper
+        return [
+            *measured(self, known="texts", recalled="texts, lower", undecided="texts, lower"),
+            Value("mass_lower", mass[0], ci95=mass, how="bounds that always hold"),
+            *measured(self.extracted.cost, evaluations="tokens, lower"),
+        ]
+
+    def findings(self) -> Sequence[Finding]:
+        """What of the known was found; how much was extracted; what the pattern does not match."""
+        texts = self.extracted
+        found = [
+            Finding(
+                f"The extracted texts have probability {probability(texts.lower)}; all texts of the "
+                f"pattern have at most {probability(texts.upper)}.",
+                "extracted",
+            )
+        ]
+        if self.unmatched:
+            text = f"The pattern does not match {counted(len(self.unmatched), 'known text')}: "
+            found.append(Finding(f"{text}the audit says nothing about them.", "extracted"))
+        if self.known:
+            text = (
+                f"{self.recalled} of {counted(self.known, 'known text')} are among the "
+                f"{counted(len(texts.found), 'text')} extracted."
+            )
+            found.insert(0, Finding(text, "repeats"))
+        return found
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Why it is not complete, and the known texts that the pattern does not match."""
+        return [
+            *super().unknowns(),
+            *(
+                Unknown(f"The pattern does not match the known text “{text}”.", "Check the regex.")
+                for text in self.unmatched[:UNMATCHED]
+            ),
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """The texts extracted, and the known ones by repeats."""
+        texts = self.extracted.found
+        repeats = {canary.text: canary.repeats for canary in self.canaries}
+        how = How(
+            "log p(text) = log Σ over its encodings of Π p(token | tokens before it)",
+            source="Kuchnik et al., ReLM, MLSys 2023 (there each encoding is a separate result).",
+        )
+        sentence = (
+            f"The most probable text has log probability {number(texts[0].logprob, 3)}."
+            if texts
+            else "No text was found."
+        )
+        table = self.extracted.table(repeats)
+        extracted = Section("extracted", "Extracted texts", sentence, tables=[table], how=how)
+        return [*self._by_repeats(), extracted]
+
+    def _by_repeats(self) -> list[Section]:
+        if not self.known:
+            return []
+        rows = [
+            {"repeats": f"{repeats} ({hits} of {known})", "found": 100 * hits / known}
+            for repeats, known, hits in self.by_repeats
+        ]
+        drawn = figures.bars(
+            rows,
+            "repeats",
+            "found",
+            "Known texts found (%)",
+            label_title="Repeats in the training data",
+        )
+        columns = {
+            "text": ColumnFormat(),
+            "repeats": ColumnFormat(),
+            "among": ColumnFormat("among the most probable"),
+            "logprob": ColumnFormat("log probability", digits=3),
+            "rank_low": ColumnFormat("rank", interval=("rank_low", "rank_high"), digits=0),
+            "exposure_low": ColumnFormat(
+                "exposure", "bits", interval=("exposure_low", "exposure_high"), digits=1
+            ),
+        }
+        canaries = [{**vars(one), "rank_high": _rank(one.rank_high)} for one in self.canaries]
+        table = Table(
+            pa.Table.from_pylist(canaries),
+            columns,
+            "One row per known text, the most repeated first; in brackets the bounds.",
+            detail=True,
+        )
+        how = How(
+            "exposure = log2(texts in the pattern) − log2(rank)",
+            source="Carlini et al., The Secret Sharer, USENIX Security 2019.",
+            notes="The rank of a text that was not extracted is bounded: it comes after those that were, "
+            "and the mass that is left holds no more texts as probable as it.",
+        )
+        asked = "Memorization by repeats"
+        return [Section("repeats", asked, self._from_repeats(), [drawn], [table], how)]
+
+    def _from_repeats(self) -> str:
+        """From how many repeats on all known texts were found."""
+        if self.undecided:
+            return (
+                f"Whether {counted(self.undecided, 'known text')} not found (or not proven) are among "
+                "the most probable, the search cannot tell."
+            )
+        least = None
+        for repeats, known, hits in reversed(self.by_repeats):
+            if hits < known:
+                break
+            least = repeats
+        if least is None:
+            return "Not even the most repeated texts were all found."
+        if least == self.by_repeats[0][0]:
+            return "All known texts were found."
+        return f"All known texts that were repeated {least} times or more were found."
+
+
+def _rank(rank: float) -> float:
+    """A rank that a column of floats can hold."""
+    return math.inf if rank > sys.float_info.max else float(rank)
 
 
 def audit_memorization(
@@ -137,6 +283,11 @@ def audit_memorization(
         recall=tuple((place, count / len(known)) for place, count in enumerate(hits, 1) if known),
         by_repeats=tuple((times, asked[times], reached[times]) for times in sorted(asked)),
         unmatched=tuple(dict.fromkeys(unmatched)),
+        asked=(
+            ("Model", model.name),
+            ("Pattern", template.regex),
+            ("Texts in the pattern", how_many(size)),
+        ),
     )
 
 

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from holdfast.answer import (
+    ColumnFormat,
+    Figure,
+    Finding,
+    How,
+    Section,
+    Table,
+    Unknown,
+    Value,
+    measured,
+)
 from holdfast.lm.models.protocol import F64, LanguageModel
 from holdfast.lm.query.asking import check_model, mass, sample
 from holdfast.lm.query.audits.templates import Bias, ask, escape
 from holdfast.lm.query.compiling import language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import is_prefix_free
-from holdfast.lm.query.results import CLOSED, Mass
-from holdfast.numbers import interval
+from holdfast.lm.query.results import CLOSED, Asked, Mass
+from holdfast.numbers import counted, interval, number, p_value
+from holdfast.report import figures
 from holdfast.stats import chi_square, wilson_interval
 
 PRECISION = 1e-3
@@ -54,7 +68,7 @@ ALIKE = 1.05
 
 
 @dataclass(frozen=True)
-class BiasAudit:
+class BiasAudit(Asked):
     """The table of groups by outcomes."""
 
     template: str
@@ -71,6 +85,13 @@ class BiasAudit:
     stopped: str | None = None
     """Why some bounds are not as close as they should be; None if all are."""
     notes: tuple[str, ...] = ()
+    asked: tuple[tuple[str, str], ...] = ()
+    """Label and text of each input."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Bias audit"
 
     def largest(self) -> Cell | None:
         """The cell whose odds ratio is farthest from 1, as far as its bounds prove."""
@@ -97,11 +118,107 @@ class BiasAudit:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
-            **{name: value for name, value in vars(self).items() if name != "cells"},
+            **{name: value for name, value in vars(self).items() if name not in ("cells", "asked")},
             "complete": self.stopped is None,
             "verdict": self.verdict(),
             "cells": [vars(cell) for cell in self.cells],
         }
+
+    def values(self) -> Sequence[Value]:
+        """The odds ratio farthest from 1, and the published test."""
+        cell = self.largest()
+        odds = None if cell is None else (cell.odds_low, cell.odds_high)
+        middle = None if cell is None or cell.odds_low is None else cell.odds_low
+        return [
+            Value("largest_odds_ratio", middle, ci95=odds, how="bounds that always hold"),
+            *measured(
+                self, statistic="", p="", effective="samples, higher", evaluations="tokens, lower"
+            ),
+        ]
+
+    def findings(self) -> Sequence[Finding]:
+        """The largest difference, and the published test."""
+        difference = self.difference()
+        return [
+            Finding(f"{difference[0].upper()}{difference[1:]}.", "exact"),
+            Finding(f"{self._test()}; {counted(self.evaluations, 'evaluation')}.", "samples"),
+        ]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Why it is not complete, and what to know of it."""
+        return [*super().unknowns(), *map(Unknown, self.notes)]
+
+    def _test(self) -> str:
+        return (
+            f"Samples: chi-square {number(self.statistic, 1)}, "
+            f"{counted(self.freedom, 'degree')} of freedom, {p_value(self.p)}, "
+            f"{number(self.effective, 0)} effective"
+        )
+
+    def sections(self) -> Sequence[Section]:
+        """Exact shares and odds ratios, then samples."""
+        cells = sorted(self.cells, key=lambda cell: self.outcomes.index(cell.outcome))
+        data = pa.Table.from_pylist([vars(cell) for cell in cells])
+        first = {"outcome": ColumnFormat(), "group": ColumnFormat()}
+        exact = {
+            "bound_low": ColumnFormat(
+                "exact share", "%", interval=("bound_low", "bound_high"), digits=1
+            ),
+            "odds_low": ColumnFormat("odds ratio", interval=("odds_low", "odds_high"), digits=2),
+            "lower": ColumnFormat("probability ≥", detail=True),
+            "upper": ColumnFormat("probability ≤", detail=True),
+        }
+        sampled = {
+            "share_of_outcome": ColumnFormat(
+                "sampled share", "%", interval=("interval_low", "interval_high"), digits=0
+            ),
+            "samples": ColumnFormat("effective samples", digits=0),
+        }
+        caption = "One row per group and outcome."
+        return [
+            Section(
+                "exact",
+                "Shares of each group, exact",
+                "From bounds of the probability of every text, all encodings summed; no sampling.",
+                figures=[_shares(cells)],
+                tables=[Table(data, {**first, **exact}, caption)],
+                how=How(
+                    "odds ratio = p(group, outcome) · p(others, other outcomes) / "
+                    "(p(group, other outcomes) · p(others, outcome))",
+                    notes="1 means independent. If a template can continue, a text's probability includes "
+                    "whatever follows it.",
+                ),
+            ),
+            Section(
+                "samples",
+                "Published test, by samples",
+                f"{self._test()}: {number(self.samples)} drawn. The exact shares above decide.",
+                tables=[Table(data, {**first, **sampled}, caption, detail=True)],
+                how=How(
+                    [
+                        "share = samples of the group / samples of the outcome; interval: Wilson, 95 %",
+                        "χ² = Σ (observed − expected)² / expected, expected = row · column / total",
+                    ],
+                    {"samples": self.samples},
+                    source="Kuchnik et al., ReLM, MLSys 2023, section 4.2.",
+                    notes="Samples are weighted, and counted by their effective number.",
+                ),
+            ),
+        ]
+
+
+def _shares(cells: Sequence[Cell]) -> Figure:
+    rows = [
+        {
+            "cell": f"{cell.outcome}: {cell.group}",
+            "share": 50 * (cell.bound_low + cell.bound_high),
+            "low": 100 * cell.bound_low,
+            "high": 100 * cell.bound_high,
+        }
+        for cell in cells
+    ]
+    title = "Exact share of each group in an outcome (%)"
+    return figures.intervals(rows, "cell", "share", "low", "high", title)
 
 
 def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
@@ -156,6 +273,12 @@ def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
         effective=drawn.effective,
         evaluations=model.cost.evaluations - began,
         stopped=", ".join(stops) or drawn.stopped,
+        asked=(
+            ("Model", model.name),
+            ("Template", template.template),
+            ("Groups", ", ".join(template.groups)),
+            ("Outcomes", ", ".join(template.outcomes)),
+        ),
         notes=()
         if everything.eos or is_prefix_free(language_of(everything))
         else (

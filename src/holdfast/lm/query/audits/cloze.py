@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import ColumnFormat, How, Section, Table, Value, measured
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import check_model
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
 from holdfast.lm.query.audits.word_ends import most_probable
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
+from holdfast.lm.query.results import Asked
+from holdfast.numbers import counted, interval, number, percent
+from holdfast.report import figures
 from holdfast.stats import wilson_interval
 
 MOST_WORDS = 200
@@ -38,7 +44,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class ClozeAudit:
+class ClozeAudit(Asked):
     """Accuracy by variant, and every answer."""
 
     variants: tuple[Variant, ...]
@@ -48,14 +54,87 @@ class ClozeAudit:
     evaluations: int
     stopped: str | None = None
     """Why some answer is not proven to be the most probable word; None if all are."""
+    asked: tuple[tuple[str, str], ...] = ()
+    """Label and text of each input."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Cloze audit"
+
+    def _best(self) -> Variant:
+        return max(self.variants, key=lambda variant: variant.accuracy)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
-            **vars(self),
+            **{name: value for name, value in vars(self).items() if name != "asked"},
             "variants": [vars(variant) for variant in self.variants],
             "complete": self.stopped is None,
         }
+
+    def values(self) -> Sequence[Value]:
+        """The accuracy of each variant."""
+        return [
+            *(
+                Value(
+                    f"accuracy.{one.name}",
+                    one.accuracy,
+                    ci95=(one.interval_low, one.interval_high),
+                    better="higher",
+                )
+                for one in self.variants
+            ),
+            *measured(self, evaluations="tokens, lower"),
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """Accuracy by variant, and every answer."""
+        best = self._best()
+        range_of_best = interval(100 * best.interval_low, 100 * best.interval_high, 0)
+        sentence = (
+            f"{'At least ' if best.undecided else ''}{percent(best.accuracy)} {range_of_best} of "
+            f"{counted(best.asked, 'passage')} are answered correctly with the variant “{best.name}”"
+            f"{'; of others the search cannot tell' if self.stopped else ''}."
+        )
+        shares = [
+            {
+                "variant": one.name,
+                "accuracy": 100 * one.accuracy,
+                "low": 100 * one.interval_low,
+                "high": 100 * one.interval_high,
+            }
+            for one in self.variants
+        ]
+        title = "Passages answered correctly (%)"
+        columns = {
+            "name": ColumnFormat("variant"),
+            "right": ColumnFormat("correct"),
+            "undecided": ColumnFormat("cannot tell"),
+            "asked": ColumnFormat("passages"),
+            "accuracy": ColumnFormat(
+                unit="%", interval=("interval_low", "interval_high"), digits=0
+            ),
+        }
+        variants = pa.Table.from_pylist([vars(variant) for variant in self.variants])
+        answers = pa.Table.from_pylist(list(self.answers))
+        caption = "One row per passage: answer, that of each variant, what is not proven."
+        return [
+            Section(
+                "accuracy",
+                "Accuracy by variant",
+                sentence,
+                figures=[figures.intervals(shares, "variant", "accuracy", "low", "high", title)],
+                tables=[
+                    Table(variants, columns, "One row per variant, the freest first."),
+                    Table(answers, caption=caption, detail=True),
+                ],
+                how=How(
+                    "correct if the most probable whole word that the variant allows is the answer",
+                    source="Kuchnik et al., ReLM, MLSys 2023, section 4.4; intervals: Wilson, 95 %.",
+                ),
+            )
+        ]
 
 
 def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
@@ -94,6 +173,7 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
         tuple(answers),
         model.cost.evaluations - began,
         ", ".join(sorted(stops)) or None,
+        (("Model", model.name), ("Passages", number(len(template.items)))),
     )
 
 
