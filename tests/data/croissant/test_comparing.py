@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from respelling import Respelling
 
-from holdfast.data.croissant.evolving.changes import Difference
-from holdfast.data.croissant.evolving.comparing import diff
-from holdfast.data.croissant.evolving.migrating import migrate
-from holdfast.data.croissant.evolving.versions import is_enough, numbers, raised, said
+from holdfast.data.croissant.versions.changes import Difference
+from holdfast.data.croissant.versions.comparison import diff
+from holdfast.data.croissant.versions.migration import migrate
+from holdfast.data.croissant.versions.version_numbers import is_enough, numbers, raised, said
 
 SUITE = Path(__file__).resolve().parents[4] / "shared" / "data" / "croissant" / "datasets"
 FILES = sorted(SUITE.glob("*/*/*.json"))

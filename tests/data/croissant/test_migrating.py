@@ -20,8 +20,8 @@ from respelling import Respelling
 
 from holdfast.data.croissant.document.reading import read_metadata
 from holdfast.data.croissant.document.vocabulary import CONTEXTS
-from holdfast.data.croissant.evolving.migrating import Migrated, migrate
 from holdfast.data.croissant.rules.checking import validate
+from holdfast.data.croissant.versions.migration import Migrated, migrate
 from holdfast.errors import HoldfastError
 
 # rdflib's JSON-LD reader uses what rdflib deprecates.

@@ -8,8 +8,8 @@ from typing import Any
 
 import good_description as good
 
-from holdfast.data.croissant.documenting.rai_statements import Rai, rai
-from holdfast.data.croissant.documenting.statements import BY_NAME, TERMS
+from holdfast.data.croissant.cards.rai_statements import Rai, rai
+from holdfast.data.croissant.cards.statements import BY_NAME, TERMS
 
 
 def of(document: Any, folder: Path) -> Rai:

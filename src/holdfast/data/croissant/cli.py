@@ -126,9 +126,9 @@ def migrate(
 ) -> Answer:
     """Convert a description to the newest version of the format; without --out, list the changes only."""
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.evolving import migrating
+    from holdfast.data.croissant.versions import migration
 
-    made = migrating.migrate(read_document(description, access.build()))
+    made = migration.migrate(read_document(description, access.build()))
     if out is not None:
         made.write(out, overwrite=overwrite)
     return replace(made, out=out)
@@ -150,16 +150,16 @@ def diff(
         old: Older description: a file, folder, URL or -.
         new: Newer description: a file, folder, URL or -.
     """
-    from holdfast.data.croissant.evolving import comparing
+    from holdfast.data.croissant.versions import comparison
 
-    return comparing.diff(old, new, access.build())
+    return comparison.diff(old, new, access.build())
 
 
 @app.command
 def rai(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """List the responsible-AI statements of a description and the questions it leaves open."""
+    from holdfast.data.croissant.cards import rai_statements
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import rai_statements
 
     return rai_statements.rai(read_document(description, access.build()))
 
@@ -167,10 +167,10 @@ def rai(description: Description, /, *, access: AccessOptions = AccessOptions())
 @app.command
 def card(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """Write an HTML page (--html) about a dataset: files, fields, joins, splits, statements, findings."""
+    from holdfast.data.croissant.cards import card_page
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import cards
 
     html = common().html
     if html is None:
         raise InputError("a card is a page", code="usage", place="--html", expected="--html FILE")
-    return cards.card(read_document(description, access.build()), html)
+    return card_page.card(read_document(description, access.build()), html)

@@ -159,7 +159,7 @@ def cat(
         start: Number of the first image to list.
         limit: Number of images, 0 for all (default: 10 on a terminal, else all).
     """
-    from holdfast.data.records.extracting import samples
+    from holdfast.data.records.export import samples
 
     if image is not None:
         sys.stdout.buffer.write(samples.image_bytes(dataset, image, fidelity=fidelity_of(fidelity)))
@@ -193,7 +193,7 @@ def extract(
         shard_images: Number of images per tar.
         on_fault: What to do with a damaged image: fail, skip, or decode the intact part.
     """
-    from holdfast.data.records.extracting import exporting
+    from holdfast.data.records.export import exporting
 
     with reporting("extracting") as report:
         return exporting.extract(

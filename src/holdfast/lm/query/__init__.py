@@ -8,7 +8,7 @@
 
 `Query` is the question; `asking.py` has what can be asked. A regex becomes an automaton over bytes
 (`regex/`), that one over tokens (`tokens/`, `canonical/`), and the model is asked along its arcs
-(`searching/`, `sampling/`). Names are imported when they are first used.
+(`searches/`, `sampling/`). Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.lm.query.regex.dfa import ByteDfa
     from holdfast.lm.query.regex.language import compile_regex
     from holdfast.lm.query.results import Counts, Mass, Match, Matches, Progress, Sample, Samples
-    from holdfast.lm.query.searching.finding import Search
+    from holdfast.lm.query.searches.finding import Search
     from holdfast.lm.tokenizers.loading import load_tokenizer
     from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
@@ -68,7 +68,7 @@ _HOMES = {
     "Questions": "query.questions",
     "Sample": "query.results",
     "Samples": "query.results",
-    "Search": "query.searching.finding",
+    "Search": "query.searches.finding",
     "Tokenizer": "tokenizers.tokenizer",
     "Toxicity": "query.audits.templates",
     "ask_many": "query.many",

@@ -9,10 +9,10 @@ from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.decoding import Rule
 from holdfast.lm.query.results import Mass, MassStep, Progress, about
-from holdfast.lm.query.searching.evaluating import Evaluator
-from holdfast.lm.query.searching.given import Scale, scales, total
-from holdfast.lm.query.searching.snapshots import Keeper
-from holdfast.lm.query.searching.tree import Tree
+from holdfast.lm.query.searches.evaluating import Evaluator
+from holdfast.lm.query.searches.given import Scale, scales, total
+from holdfast.lm.query.searches.snapshots import Keeper
+from holdfast.lm.query.searches.tree import Tree
 
 OFTEN = 256
 """The bounds are taken after each this part of the prefixes so far."""

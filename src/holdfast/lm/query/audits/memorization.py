@@ -21,7 +21,7 @@ from holdfast.lm.query.compiling import compile_query, language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, is_prefix_free
 from holdfast.lm.query.results import Asked, Count, Matches, how_many, readable
-from holdfast.lm.query.searching.finding import search_compiled
+from holdfast.lm.query.searches.finding import search_compiled
 from holdfast.numbers import counted, number, probability
 from holdfast.report import figures
 
