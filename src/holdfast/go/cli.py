@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Count, Positive, Printed, option, room
+from holdfast.command import Answer, Count, Facts, Positive, common, option, room
 
 app = room("go", "Go: a GTP engine, matches with Elo, ladders, and the rules themselves.")
 
@@ -160,4 +160,6 @@ def perft(
     from holdfast.go.rules import read_size
 
     nodes = compute(*read_size(size), depth, rules)
-    return Printed({"nodes": nodes}, render=lambda found: f"{found['nodes']:,}")
+    if not common().as_json:
+        print(f"{nodes:,}")
+    return Facts({"nodes": nodes})
