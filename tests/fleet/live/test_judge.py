@@ -305,6 +305,14 @@ def test_a_log_without_nodes_is_refused(tmp_path: Path) -> None:
     assert error.value.code == "no-data"
 
 
+def test_a_log_in_which_nothing_ran_is_refused(tmp_path: Path) -> None:
+    pending = [Attempt(k, (), None, None, "PENDING", gpus=8, submit=k) for k in range(1, 4)]
+    log = Log(pending).open(tmp_path)
+    with pytest.raises(InputError) as error:
+        judge(log, RuleFile(RULES[:1]))
+    assert error.value.code == "no-data"
+
+
 def test_rules_in_force_stand_beside_the_others(small: fleet.FleetLog) -> None:
     rules = RuleFile((replace(RULES[0], in_force=True), RULES[1]), horizon=14 * DAY)
     found = judge(small, rules)

@@ -161,7 +161,7 @@ def judge(log: AnyLog, rules: str | Path | RuleFile) -> Judgement:
     """
     given = rules if isinstance(rules, RuleFile) else read_rules(rules)
     log = open_log(log)
-    if not log.count("attempts") or not log.nodes_known:
+    if not log.ended() or not log.nodes_known:
         raise InputError(
             "rules need attempts and their nodes",
             code="no-data",

@@ -172,7 +172,7 @@ def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> M
         forecast.keep(log)
     lemons = analysis.lemons
     known = set()
-    if log.nodes_known and log.count("attempts"):
+    if log.nodes_known and log.ended():
         past = history(log)
         places = past.lemons(at_s, log.assumptions.lemon_fdr)
         known = {past.nodes["node"][place].as_py() for place in places}
