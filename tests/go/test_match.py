@@ -105,6 +105,28 @@ def test_the_referee_captures_dead_stones(black: bool) -> None:
     assert game.moves == before
 
 
+# Whoever plays E1 is captured. GNU Go 3.8, --chinese-rules: B+6, no dead stones.
+SEKI = [*["....XO..."] * 6, "XXXXXOOOO", "OOOOOXXXX", ".OOO.XXX."]
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_seki_stands_whoever_passed_first(transposed: bool, swapped: bool, first: int) -> None:
+    board = np.array([list(row) for row in SEKI])
+    game = Game(9, rules="chinese", komi=0)
+    for row, col in np.argwhere(board != "."):
+        row, col, black = int(row), int(col), (board[row, col] == "X") != swapped
+        row, col = (col, row) if transposed else (row, col)
+        game.play(f"{'ABCDEFGHJ'[col]}{9 - row}", 1 if black else 2)
+    left = game.colors
+    game.play("pass", first)
+    game.play("pass", 3 - first)
+    settled = settle(game, visits=100)
+    assert settled.score() == game.score() == (-6 if swapped else 6)
+    assert (settled.owners() == left)[left > 0].all()
+
+
 def test_rules_that_are_none() -> None:
     with pytest.raises(InputError) as caught:
         match("visits:1", "visits:1", 1, rules="ing")
