@@ -147,6 +147,14 @@ def test_main_line_handicap_setup_and_encodings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "komi"),
+    [("KM[375]", 7.5), ("KM[650]", 6.5), ("KM[7.5]", 7.5), ("KM[25]", 25), ("KM[-25]", -25)],
+)
+def test_komi_of_the_fox_server_and_of_others(tmp_path: Path, text: str, komi: float) -> None:
+    assert read_sgf(record(tmp_path, f"(;SZ[5]{text})")).komi == komi
+
+
+@pytest.mark.parametrize(
     ("text", "code", "place"),
     [
         ("", "invalid-syntax", None),
@@ -160,6 +168,9 @@ def test_main_line_handicap_setup_and_encodings(tmp_path: Path) -> None:
         ("(;SZ[9];B[aa];AB[bb])", "invalid-syntax", None),
         ("(;SZ[9]CA[no-such-code];B[aa]", "invalid-syntax", None),
         ("(;SZ[2]AB[aa][ab][ba][bb])", "invalid-syntax", None),
+        ("(;SZ[5]KM[26])", "out-of-range", "KM"),
+        ("(;SZ[9]KM[-82])", "out-of-range", "KM"),
+        ("(;SZ[19]KM[750])", "out-of-range", "KM"),
     ],
 )
 def test_records_that_are_refused(tmp_path: Path, text: str, code: str, place: str | None) -> None:

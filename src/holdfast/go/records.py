@@ -15,6 +15,9 @@ LARGEST = 10_000_000
 LENIENT = Rules("simple", suicide=True)
 """Records of any rules are read; only occupied points and simple ko are errors."""
 
+_FOX_KOMI = {375.0: 7.5, 650.0: 6.5}
+"""Of records of the Fox server, in hundredths: of stones by Chinese rules, else of points."""
+
 
 def read_sgf(path: str | Path, ply: int | None = None) -> Game:
     """The game of a record after some moves of its main line.
@@ -27,7 +30,8 @@ def read_sgf(path: str | Path, ply: int | None = None) -> Game:
         A game whose moves begin with the setup stones.
 
     Raises:
-        InputError: unreadable, not SGF, another game than Go, an illegal move, or fewer moves than `ply`.
+        InputError: unreadable, not SGF, another game than Go, more komi than points, an illegal move, or
+            fewer moves than `ply`.
     """
     with warnings.catch_warnings():  # of escapes in its comments, where it is compiled first
         warnings.simplefilter("ignore")
@@ -58,6 +62,16 @@ def read_sgf(path: str | Path, ply: int | None = None) -> Game:
             path=path,
             found=str(size),
             expected="2 to 19",
+        )
+    komi = _FOX_KOMI.get(komi, komi)
+    if not abs(komi) <= size * size:  # NaN, too
+        raise InputError(
+            "invalid komi",
+            code="out-of-range",
+            path=path,
+            place="KM",
+            found=f"{komi:g}",
+            expected=f"at most the {size * size} points of the board",
         )
     if kind.strip() != b"1":
         expected = "GM[1], Go"
