@@ -89,6 +89,29 @@ def test_what_is_no_position_is_refused(client: TestClient, body: str) -> None:
     assert found.json()["error"]
 
 
+@pytest.mark.parametrize("body", ["[]", '[["size", "5x5"]]', "null", '"x"', "3", "true"])
+def test_a_position_is_an_object(client: TestClient, body: str) -> None:
+    found = client.post("/position", content=body)
+    assert (found.status_code, found.json()) == (400, {"error": "the position: invalid value"})
+
+
+def test_a_client_that_leaves_is_no_error(board: Board) -> None:
+    parts = [
+        {"type": "http.request", "body": b"{}", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    scope = {"type": "http", "method": "POST", "path": "/position", "headers": []}
+
+    async def receive() -> dict[str, object]:
+        return parts.pop(0)
+
+    async def send(_: object) -> None:
+        pass
+
+    asyncio.run(board.app()(scope, receive, send))
+    assert not parts
+
+
 def test_requests_have_a_largest_size(client: TestClient) -> None:
     assert client.post("/position", content=bytes(MOST_BYTES + 1)).status_code == 413
 

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from holdfast import serving
-from holdfast.config import read_config
+from holdfast.config import invalid_value, read_config
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.go._kernels import BLACK, WHITE
 from holdfast.go.analysis import Judge
@@ -24,7 +24,7 @@ from holdfast.go.rules import Game, read_size, result_text
 try:
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
 except ModuleNotFoundError as error:
@@ -117,15 +117,20 @@ class Board:
 
         async def position(request: Request) -> Response:
             body = b""
-            async for part in request.stream():
-                body += part
-                if len(body) > MOST_BYTES:
-                    return JSONResponse({"error": "request too large"}, 413)
             try:
-                # Never a text, which would be the name of a file.
-                question = read_config(dict(json.loads(body)), Question, "the position")
+                async for part in request.stream():
+                    body += part
+                    if len(body) > MOST_BYTES:
+                        return JSONResponse({"error": "request too large"}, 413)
+                given = json.loads(body)
+                if not isinstance(given, dict):  # a text would be the name of a file
+                    problem = "the position: invalid value"
+                    raise invalid_value(problem, None, "", repr(given)[:80], "an object")
+                question = read_config(given, Question, "the position")
                 return JSONResponse(await run_in_threadpool(self.position, question))
-            except (InputError, ValueError, TypeError, RecursionError) as error:
+            except ClientDisconnect:
+                return Response(status_code=400)  # which nobody reads
+            except (InputError, ValueError, RecursionError) as error:
                 return JSONResponse({"error": getattr(error, "problem", str(error))}, 400)
 
         return Starlette(routes=[Route("/", show), Route("/position", position, methods=["POST"])])
