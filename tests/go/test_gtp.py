@@ -316,6 +316,10 @@ def test_players_that_are_none() -> None:
     for text in ("visits:0", "visits:x", "visits:", "", "no-such-program-here --gtp"):
         with pytest.raises(InputError):
             make_player(text, 1)
+    net = "examples/go/net-7x7.safetensors"
+    for text in (net, f"{net}:"):
+        with pytest.raises(InputError, match="player"):
+            make_player(text, 1)
 
 
 def test_an_engine_that_fails_forfeits_and_the_match_goes_on(tmp_path: Path) -> None:

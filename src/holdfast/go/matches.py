@@ -22,8 +22,6 @@ from holdfast.numbers import counted, duration
 
 _MOVES_PER_POINT = 4
 """A game with more moves than this is ended and scored."""
-NET_VISITS = "200"
-"""Simulations per move of a network without their number."""
 
 
 class SearchPlayer:
@@ -88,8 +86,7 @@ def make_player(text: str, seed: int) -> Player:
     """A player of ``visits:N``, of a network ``FILE.safetensors:N``, or of a GTP command line."""
     if not (found := re.fullmatch(r"(?:visits|(.*\.safetensors))(?::(.*))?", text)):
         return GtpPlayer(text)
-    visits = found[2] or (NET_VISITS if found[1] else "")
-    if not re.fullmatch(r"[1-9]\d{0,8}", visits, re.ASCII):
+    if not re.fullmatch(r"[1-9]\d{0,8}", found[2] or "", re.ASCII):
         raise InputError(
             "invalid player",
             code="invalid-value",
@@ -97,7 +94,7 @@ def make_player(text: str, seed: int) -> Player:
             found=text,
             expected="visits:N or FILE.safetensors:N with a number of simulations per move",
         )
-    return SearchPlayer(int(visits), seed, found[1])
+    return SearchPlayer(int(found[2]), seed, found[1])
 
 
 @dataclass(frozen=True)
