@@ -113,8 +113,9 @@ class Quality(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        told = super().to_dict()
-        return told | {"per_image": told.pop("frame")}
+        told: dict[str, Any] = super().to_dict()
+        told["per_image"] = told.pop("frame")
+        return told
 
 
 def quality(
