@@ -32,8 +32,8 @@ from transformers import GPT2LMHeadModel
 
 from holdfast.lm import query as q
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.audits.comparing_groups import BiasAudit
-from holdfast.lm.query.audits.memorizing import MemorizationAudit
+from holdfast.lm.query.audits.bias import BiasAudit
+from holdfast.lm.query.audits.memorization import MemorizationAudit
 from holdfast.lm.query.audits.templates import Known
 from holdfast.stats import wilson_interval
 from measuring import CommandFailed, Run, machine, run, summary

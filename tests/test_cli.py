@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
 
 from holdfast import cli, progress
-from holdfast.command import Printed, common
+from holdfast.answer import Answer
+from holdfast.command import common
 from holdfast.command import room as group
 from holdfast.errors import HoldfastError, InputError
 
@@ -30,10 +32,19 @@ HEAVY = (
 room = group("dummy", "A room for tests.")
 
 
+@dataclass(frozen=True)
+class Options(Answer):
+    wait: float
+    quiet: bool
+
+    def rendered(self, _: bool) -> str:
+        return f"wait {self.wait}"
+
+
 @room.command
-def show(*, wait: float = 60.0) -> Printed:
+def show(*, wait: float = 60.0) -> Options:
     """Show the options."""
-    return Printed({"wait": wait, "quiet": common().quiet}, lambda seen: f"wait {seen['wait']}")
+    return Options(wait, common().quiet)
 
 
 @room.command

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import answer, cli, compare, progress
 from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table, Value
-from holdfast.command import Count, Duration, Options, Output, Printed, Share, room, run
+from holdfast.command import Count, Duration, Facts, Options, Output, Share, room, run
 from holdfast.errors import InputError
 
 
@@ -334,7 +334,7 @@ def test_the_command_from_the_root(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_result_without_sections_has_figures_and_a_page() -> None:
-    found = Printed({"sizes": [1, 2], "huge": 10**400, "name": "a", "ok": True}, lambda _: "shown")
+    found = Facts({"sizes": [1, 2], "huge": 10**400, "name": "a", "ok": True})
     assert [(each.name, each.value) for each in found.values()] == [
         ("sizes.count", 2),
         ("huge.log10", 400.0),

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import progress
-from holdfast.command import Common, Printed, emit
+from holdfast.answer import Answer as Base
+from holdfast.command import Common, emit
 from holdfast.durations import parse_duration
 from holdfast.plain import plain
 from holdfast.report.terminal import table
@@ -102,28 +103,29 @@ def test_what_json_cannot_hold_is_a_bug() -> None:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Base):
     rate: float
+    shown: Any = "unused"
+
+    def rendered(self, _: bool) -> Any:
+        return self.shown
 
     def to_dict(self) -> dict[str, Any]:
         return {"rate": self.rate, "ci95": [0.0, math.inf], "node": "nöde\udcff[red]"}
 
 
 def test_emit(capsys: pytest.CaptureFixture[str]) -> None:
-    emit(Printed(Answer(2.5), lambda answer: "unused"), Common(as_json=True))
+    emit(Answer(2.5), Common(as_json=True))
     printed = capsys.readouterr().out
     assert json.loads(printed)["ci95"] == [0.0, None]
     assert list(json.loads(printed)) == ["rate", "ci95", "node"]
     assert printed.isascii()
-
-    def render(answer: Answer) -> Any:
-        return table({"Node": "left", "Rate (1/d)": "right"}, [("[red]n1[/]", answer.rate)])
-
-    emit(Printed(Answer(2.5), render), Common())
+    shown = table({"Node": "left", "Rate (1/d)": "right"}, [("[red]n1[/]", 2.5)])
+    emit(Answer(2.5, shown), Common())
     printed = capsys.readouterr().out
     assert "[red]n1[/]" in printed  # no markup from data
     assert "Rate (1/d)" in printed
-    emit(Printed(Answer(2.5), lambda answer: "[bold]one line"), Common())
+    emit(Answer(2.5, "[bold]one line"), Common())
     assert capsys.readouterr().out == "[bold]one line\n"
 
 

@@ -56,6 +56,19 @@ class Value:
     """The paper, table or file behind it."""
 
 
+def measured(result: Any, **kinds: str) -> list[Value]:
+    """Figures of a result: its attributes by name, each with ``"unit"`` or ``"unit, lower"``.
+
+    What has parts counts as many; ``lower`` or ``higher`` is the direction of improvement.
+    """
+    values = []
+    for name, kind in kinds.items():
+        value, (unit, _, better) = getattr(result, name), kind.partition(", ")
+        counted = len(value) if hasattr(value, "__len__") else value
+        values.append(Value(name, counted, unit, better=better))  # type: ignore[arg-type]
+    return values
+
+
 class Answer:
     """Base of results; override what the result has, and nothing else."""
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +32,7 @@ from cyclopts import (
 )
 
 from holdfast import progress
-from holdfast.answer import Answer, Finding, Page, Section, Unknown
+from holdfast.answer import Answer
 from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.plain import plain
@@ -136,59 +135,19 @@ Options = Parameter(name="*")
 
 
 @dataclass(frozen=True)
-class Printed(Answer):
-    """A result that is no `Answer` itself, with its terminal form, and its page where it has one."""
+class Facts(Answer):
+    """What ``--json`` prints of a command that writes its result itself to a file or a stream."""
 
-    result: Any
-    """With `to_dict`, or the JSON itself."""
-    render: Callable[[Any], Any]
-    """The result as text or a Rich renderable."""
-    make_page: Callable[[], Page] = lambda: Page("")
-    wrote: Mapping[str, Path] = field(default_factory=dict)
-    """What the command wrote -> where."""
+    facts: Any
     exit_code: int = 0
 
-    @property
-    def title(self) -> str:
-        """The kind of the result."""
-        return type(self.result).__name__
-
     def to_dict(self) -> Any:
-        """The result's own."""
-        return plain(self.result)
+        """The facts."""
+        return plain(self.facts)
 
-    def written(self) -> Mapping[str, Path]:
-        """What the command wrote."""
-        return self.wrote
-
-    @cached_property
-    def _made(self) -> Page:
-        return self.make_page()
-
-    def page(self) -> Page:
-        """The command's page, or what its JSON says."""
-        return self._made if self._made.sections else super().page()
-
-    def sections(self) -> Sequence[Section]:
-        """Those of the page."""
-        return self._made.sections
-
-    def findings(self) -> Sequence[Finding]:
-        """Those of the page."""
-        return self._made.findings
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """Those of the page."""
-        return self._made.unknowns
-
-    def rendered(self, _: bool) -> Any:
-        """What the terminal prints."""
-        return self.render(self.result)
-
-
-def facts(values: Any, exit_code: int = 0) -> Printed:
-    """What ``--json`` prints of a command that otherwise writes its result to a file or stream itself."""
-    return Printed(values, render=lambda _: [], exit_code=exit_code)
+    def rendered(self, _: bool) -> list[str]:
+        """Nothing: the command has written it."""
+        return []
 
 
 _COMMON = Group("Options of every command", sort_key=100)
@@ -320,8 +279,11 @@ def emit(answer: Answer, common: Common) -> int:
             data["html"] = common.html
     if common.as_json:
         doubts = [f"{each.text} {each.remedy}".rstrip() for each in answer.unknowns() if each.doubt]
-        if doubts and isinstance(data, dict):
-            data = {"doubts": doubts, **data}
+        if isinstance(data, dict):
+            data = {"doubts": doubts, **data} if doubts else data
+        else:  # a list has no place for them
+            for doubt in doubts:
+                progress.remark(f"doubtful: {doubt}")
         print(json.dumps(plain(data), indent=2, allow_nan=False))
     else:
         from holdfast.report import terminal

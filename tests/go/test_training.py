@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import InputError
+from holdfast.errors import HoldfastError, InputError
 from holdfast.go import Game, Iteration, Training, match, train
+from holdfast.go.ablation import Ablation, Change
+from holdfast.go.inference import Network
 from holdfast.go.net import Net, NetSize, evaluator, load_net, save_net
 from holdfast.go.selfplay import Part, SelfPlay, _together, play_part
 from holdfast.go.training import Diverged
@@ -89,7 +92,7 @@ def test_samples_have_the_end_of_their_game_from_the_side_to_move(
     settings = SelfPlay(at_once=3, visits=8, quick_visits=4, playout_visits=8, full_share=0.5)
     start = Game(4, 3, komi=2.5)
     path = tmp_path / "part.npz"
-    play_part(Part(net if with_net else None, start, settings, 5, 7, path))
+    play_part(Part(Network(net, 0) if with_net else None, start, settings, 5, 7, path))
     with np.load(path) as file:
         samples = dict(file)
     side, planes = samples["side"], samples["planes"]
@@ -130,6 +133,7 @@ def test_games_share_a_batch_and_get_their_own_answers() -> None:
 
 def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path: Path) -> None:
     whole = train(TINY, tmp_path / "whole")
+    assert isinstance(whole, Training)
     assert [row.number for row in whole.iterations] == [1, 2]
     # Stopped after an iteration; and again in the next, with its games on the disk.
     folder = tmp_path / "stopped"
@@ -137,13 +141,82 @@ def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path: Path) -> None:
     name = "00001-0-of-1.npz"
     (folder / "games" / name).write_bytes((tmp_path / "whole" / "games" / name).read_bytes())
     found = train(TINY, folder)
+    assert isinstance(found, Training)
     nets = [one / "net.safetensors" for one in (folder, tmp_path / "whole")]
     assert nets[0].read_bytes() == nets[1].read_bytes()
     assert [row.loss for row in found.iterations] == [row.loss for row in whole.iterations]
-    assert train(TINY, folder).iterations == found.iterations
+    assert train(TINY, folder) == found
     with pytest.raises(InputError) as caught:
         train(TINY | {"komi": 1.5}, folder)
     assert (caught.value.code, caught.value.found) == ("conflict", "komi")
+
+
+def test_a_full_disk_ends_the_run_which_resumes(tmp_path: Path) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "full"
+    train(TINY, whole)
+    train(TINY | {"iterations": 1}, folder)
+    before = (folder / "state.pt").read_bytes()
+    # No file may grow beyond this: what writing says on a full disk is the same.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        with pytest.raises(HoldfastError):
+            train(TINY, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (folder / "state.pt").read_bytes() == before
+    assert load_net(folder / "net.safetensors").finite()
+    train(TINY, folder)
+    nets = [(one / "net.safetensors").read_bytes() for one in (whole, folder)]
+    assert nets[0] == nets[1]
+
+
+def test_an_ablation_trains_each_change_and_plays_the_base(tmp_path: Path) -> None:
+    rating = {"games": 2, "visits": 4}
+    changes = {"more-steps": {"steps": {"uses": 8.0}}, "small-net": {"net": {"channels": 2}}}
+    config = TINY | {"iterations": 1, "rating": rating, "changes": changes}
+    found = train(config, tmp_path)
+    assert isinstance(found, Ablation)
+    assert [one.name for one in found.changes] == list(changes)
+    for one in found.changes:
+        assert 1 <= one.wins + one.losses + one.draws <= 2
+        assert one.core_s == pytest.approx(found.base_core_s + one.extra_s)
+    nets = [load_net(tmp_path / name / "net.safetensors") for name in ("base", *changes)]
+    assert [(net.size.channels, net.size.blocks) for net in nets] == [(4, 1), (4, 1), (2, 1)]
+    again = train(config, tmp_path)  # nothing is trained or paid for again
+    assert isinstance(again, Ablation)
+    assert [one.core_s for one in again.changes] == [one.core_s for one in found.changes]
+    for change in ({"steps": {"use": 8.0}}, {"size": 9}):
+        with pytest.raises(InputError):
+            train(config | {"changes": {"wrong": change}}, tmp_path)
+    with pytest.raises(InputError) as caught:
+        train(config | {"changes": {"../up": {}}}, tmp_path)
+    assert caught.value.code == "invalid-value"
+
+
+def test_the_cheapest_point_is_the_lowest_price_of_a_certain_gain() -> None:
+    def change(name: str, extra_s: float, wins: int, losses: int) -> Change:
+        return Change(name, 1000.0 + extra_s, extra_s, wins, losses, 0)
+
+    dear = change("dear", 7200.0, 90, 10)  # 400 log10(9) = 382 Elo for two core-hours
+    cheap = change("cheap", 900.0, 65, 35)  # 108 Elo for a quarter
+    unsure = change("unsure", 1.0, 55, 45)
+    free = change("free", -10.0, 62, 38)
+    worse = change("worse", 10.0, 20, 80)
+    assert dear.row["elo_per_core_hour"] == pytest.approx(200 * np.log10(9))
+    assert cheap.row["elo_per_core_hour"] == pytest.approx(1600 * np.log10(65 / 35))
+    assert free.row["elo_per_core_hour"] is None
+    for changes, expected in (
+        ([dear, cheap, unsure, worse], "cheap"),
+        ([dear, cheap, free], "free"),
+        ([unsure, worse], None),
+        ([worse], None),
+        ([change("all", 5.0, 20, 0)], "all"),
+    ):
+        found = Ablation(1000.0, changes)
+        assert found.to_dict()["cheapest"] == expected
+        assert found.sections()
+        assert any(each.doubt for each in found.unknowns())
 
 
 def test_a_network_that_diverges_is_not_published(tmp_path: Path) -> None:

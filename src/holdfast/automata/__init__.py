@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from holdfast.automata.path_sums.pruning import prune
     from holdfast.automata.path_sums.sampling import random_paths
     from holdfast.automata.semirings import SEMIRINGS, Semiring
-    from holdfast.automata.simplifying.epsilons.removing import rmepsilon
-    from holdfast.automata.simplifying.partitions.minimizing import minimize
+    from holdfast.automata.simplifying.epsilon_removal import rmepsilon
+    from holdfast.automata.simplifying.minimization import minimize
     from holdfast.automata.simplifying.pushing import push
     from holdfast.automata.simplifying.subsets.determinizing import determinize
     from holdfast.automata.structure.components import (
@@ -81,8 +81,8 @@ _NAMES = {
     "path_sums.pruning": "prune",
     "path_sums.sampling": "random_paths",
     "semirings": "SEMIRINGS Semiring",
-    "simplifying.epsilons.removing": "rmepsilon",
-    "simplifying.partitions.minimizing": "minimize",
+    "simplifying.epsilon_removal": "rmepsilon",
+    "simplifying.minimization": "minimize",
     "simplifying.pushing": "push",
     "simplifying.subsets.determinizing": "determinize",
     "structure.components": "is_acyclic strong_components topological_order",

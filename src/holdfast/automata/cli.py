@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from holdfast.answer import Finding, Section, Table, Value
 from holdfast.automata.operations_cli import OPERATIONS
 from holdfast.automata.streams import (
     STREAM,
@@ -25,21 +27,18 @@ from holdfast.automata.symbols import EPSILON
 from holdfast.command import (
     Answer,
     Count,
+    Facts,
     Options,
     Positive,
-    Printed,
     Stream,
     common,
-    facts,
     option,
     room,
 )
+from holdfast.numbers import counted
 from holdfast.progress import remark
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from holdfast.automata.describing import Description
     from holdfast.automata.fst import Fst
     from holdfast.automata.path_sums.path import Path
     from holdfast.automata.symbols import SymbolTable
@@ -122,7 +121,7 @@ def compile_text(
     if not keep_symbols:
         f = f.with_(isymbols=None, osymbols=None)
     wrote = files.write(f)
-    return facts(
+    return Facts(
         {
             "states": f.num_states,
             "arcs": f.num_arcs,
@@ -156,7 +155,7 @@ def print_text(
 
     f = read_machine(machine, semiring)
     if common().as_json:
-        return facts(
+        return Facts(
             {
                 "start": f.start,
                 "states": f.num_states,
@@ -179,7 +178,7 @@ def print_text(
     else:
         write_whole(out, text.encode())
         remark(f"wrote {out}")
-    return facts({"wrote": out})
+    return Facts({"wrote": out})
 
 
 @app.command
@@ -187,25 +186,7 @@ def info(machine: Machine = STREAM, /, *, semiring: Semiring = "tropical") -> An
     """Describe a transducer: states, arcs, labels, properties."""
     from holdfast.automata.describing import describe
 
-    name = "standard input" if machine == STREAM else machine
-    return Printed(describe(read_machine(machine, semiring)), lambda found: _described(found, name))
-
-
-def _described(found: Description, name: str) -> Table:
-    from holdfast.numbers import number
-    from holdfast.report.terminal import table
-
-    def cell(value: Any) -> str:
-        if isinstance(value, dict):
-            return f"{value['name']}, {number(value['symbols'])} symbols"
-        if isinstance(value, bool) or value is None:
-            return {True: "yes", False: "no", None: "–"}[value]
-        return value if isinstance(value, str) else number(value)
-
-    return table(
-        {"": "left", name: "right"},
-        [(name.replace("_", " "), cell(value)) for name, value in found.to_dict().items()],
-    )
+    return describe(read_machine(machine, semiring))
 
 
 @app.command
@@ -224,11 +205,11 @@ def draw(
     if out is not None and out != STREAM:
         run(f, out)
         remark(f"wrote {out}")
-        return facts({"wrote": out})
+        return Facts({"wrote": out})
     dot = to_dot(f)
     if not common().as_json:
         sys.stdout.write(dot)
-    return facts({"dot": dot})
+    return Facts({"dot": dot})
 
 
 for operation in OPERATIONS:
@@ -236,7 +217,7 @@ for operation in OPERATIONS:
 
 
 @dataclass(frozen=True)
-class Listing:
+class Listing(Answer):
     """Paths of one machine."""
 
     machine: Fst
@@ -261,26 +242,33 @@ class Listing:
             "wrote": self.wrote,
         }
 
-    def table(self) -> Table:
+    def values(self) -> Sequence[Value]:
+        """How many paths, and the weight of the first."""
+        first = self.paths[0].weight if self.paths else None
+        return [Value("paths", len(self.paths)), Value("first_weight", first)]
+
+    def sections(self) -> Sequence[Section]:
         """Cost, input and output of each path."""
-        from holdfast.numbers import number
-        from holdfast.report.terminal import table
+        import pyarrow as pa
 
         f = self.machine
-        return table(
+        rows = [
             {
-                "cost" if f.semiring.is_negative_log else "weight": "right",
-                "input": "left",
-                "output": "left",
-            },
-            [(number(path.weight), path.input(f), path.output(f)) for path in self.paths],
-        )
+                "cost" if f.semiring.is_negative_log else "weight": path.weight,
+                "input": path.input(f),
+                "output": path.output(f),
+            }
+            for path in self.paths
+        ]
+        sentence = f"{counted(len(rows), 'path')}."
+        table = Table(pa.Table.from_pylist(rows), empty="No path.")
+        return [Section("paths", "Which paths?", sentence, tables=[table])]
 
 
 def _listed(f: Fst, paths: list[Path], as_machine: Fst, out: str | None) -> Answer | None:
     """Paths of `f`, printed unless standard output holds them as a machine."""
     wrote = None if out is None else write_machine(as_machine, out)
-    return None if out == STREAM else Printed(Listing(f, paths, wrote), Listing.table)
+    return None if out == STREAM else Listing(f, paths, wrote)
 
 
 PathsOut = Annotated[
@@ -333,7 +321,7 @@ def shortestdistance(
         sums = state_distances(f, reverse).tolist()
     if not common().as_json:
         sys.stdout.writelines(f"{state}\t{total:.9g}\n" for state, total in enumerate(sums))
-    return facts({"distances": sums, "semiring": f.semiring.name})
+    return Facts({"distances": sums, "semiring": f.semiring.name})
 
 
 @app.command
@@ -369,7 +357,7 @@ def randgen(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Answer):
     """Whether two machines are the same, in the sense asked for."""
 
     equal: bool
@@ -377,15 +365,17 @@ class Comparison:
     difference: str | None
     """What differs first, where that can be said."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
+    @property
+    def exit_code(self) -> int:
+        """0 if they are the same."""
+        return int(not self.equal)
 
-    def text(self) -> str:
+    def findings(self) -> Sequence[Finding]:
         """The verdict in a line."""
         if self.equal:
-            return "equal" if self.sense == "exact" else self.sense
-        return f"different: {self.difference}" if self.difference else f"not {self.sense}"
+            return [Finding("equal" if self.sense == "exact" else self.sense)]
+        verdict = f"different: {self.difference}" if self.difference else f"not {self.sense}"
+        return [Finding(verdict)]
 
 
 @app.command
@@ -420,4 +410,4 @@ def equal(
         compare = isomorphic if sense == "isomorphic" else equivalent
         with about(a, b):
             same = bool(compare(first, second, delta=delta))
-    return Printed(Comparison(same, sense, difference), Comparison.text, exit_code=0 if same else 1)
+    return Comparison(same, sense, difference)

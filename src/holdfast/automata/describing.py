@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from holdfast.answer import Answer, Finding, Value, measured
 from holdfast.automata.formats import _kernels as kernels
 from holdfast.automata.fst import I32, Fst
 from holdfast.automata.structure.components import strong_components, topological_order
 from holdfast.automata.structure.reachability import accessible, coaccessible
 from holdfast.automata.symbols import SymbolTable
+from holdfast.numbers import counted, number
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Answer):
     """The facts of one machine."""
 
     states: int
@@ -67,6 +70,35 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """The fields by name."""
         return asdict(self)
+
+    def values(self) -> Sequence[Value]:
+        """The counts."""
+        return measured(
+            self, states="", arcs="", finals="states", accessible="states", bytes="bytes, lower"
+        )
+
+    def rendered(self, _: bool) -> str:
+        """All facts, a line each."""
+        return "\n".join(
+            f"{name.replace('_', ' '):22}{_cell(value):>22}"
+            for name, value in self.to_dict().items()
+        )
+
+    def findings(self) -> Sequence[Finding]:
+        """Its size."""
+        return [
+            Finding(
+                f"{counted(self.states, 'state')}, {counted(self.arcs, 'arc')}, {self.semiring}."
+            )
+        ]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value['name']}, {number(value['symbols'])} symbols"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    return value if isinstance(value, str) else number(value)
 
 
 def describe(f: Fst) -> Description:

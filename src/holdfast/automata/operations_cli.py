@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from holdfast import automata as fa
 from holdfast.automata.streams import STREAM, Files, First, Machine, Second, about
-from holdfast.command import Answer, Positive, facts, option
+from holdfast.command import Answer, Facts, Positive, option
 
 MANY_ARCS = 100_000
 """From this number of arcs on, the time per arc measures the work and not the start."""
@@ -66,7 +66,7 @@ def _apply(
     if f.num_arcs >= MANY_ARCS:
         remarks += f" ({number(1e9 * seconds / f.num_arcs, 0)} ns per arc)"
     wrote = files.write(f, remarks)
-    return facts(
+    return Facts(
         {
             "states": f.num_states,
             "arcs": f.num_arcs,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Count, Positive, Printed, option, room
+from holdfast.command import Answer, Count, Facts, Positive, common, option, room
 
 app = room("go", "Go: a GTP engine, matches with Elo, ladders, and the rules themselves.")
 
@@ -115,7 +115,7 @@ def train(
     """Train a network by self-play, and account for what its strength cost; rerun to resume.
 
     Args:
-        config: Configuration (TOML).
+        config: Configuration (TOML); with changes, an ablation of them.
         output: Folder of the run: the last network, the state, the samples of the games.
         ray: Address of a Ray cluster that plays the games; it shares the folder.
     """
@@ -160,4 +160,6 @@ def perft(
     from holdfast.go.rules import read_size
 
     nodes = compute(*read_size(size), depth, rules)
-    return Printed({"nodes": nodes}, render=lambda found: f"{found['nodes']:,}")
+    if not common().as_json:
+        print(f"{nodes:,}")
+    return Facts({"nodes": nodes})

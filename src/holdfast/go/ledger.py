@@ -40,9 +40,14 @@ class Iteration:
     draws: int = 0
 
     @property
+    def core_s(self) -> float:
+        """Core-seconds of search, inference and training."""
+        return self.search_s + self.inference_s + self.training_s
+
+    @property
     def cost_s(self) -> float:
         """Core-seconds of all parts."""
-        return self.search_s + self.inference_s + self.training_s + self.waiting_s
+        return self.core_s + self.waiting_s
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from holdfast.files import write_whole
 from holdfast.go._kernels import BLACK, PASS, WHITE
 from holdfast.go._puct import PLANES, describe
+from holdfast.go.inference import Network, evaluator_of
 from holdfast.go.puct import LEAF_PLAYOUTS, Evaluator, Floats, PuctSearch
 from holdfast.go.rules import Game, on_board
 from holdfast.go.search import PlayoutSearch
@@ -62,7 +63,7 @@ class SelfPlay:
 class Part:
     """The games of one process in one iteration."""
 
-    net: Path | None
+    net: Network | None
     """None: playout search plays, to begin with."""
     start: Game
     settings: SelfPlay
@@ -76,31 +77,21 @@ def play_part(part: Part) -> None:
     """Play the games of a part and write their samples, with what they cost."""
     if part.path.exists():
         return
-    began, cpu, inference = time.monotonic(), time.thread_time(), 0.0
-    net = _unused
+    began, cpu, spent = time.monotonic(), time.thread_time(), [0.0]
+    evaluate: Evaluator = _unused
     if part.net is not None:
-        import torch
-
-        from holdfast.go.net import evaluator, load_net
-
-        torch.set_num_threads(1)  # each core has a process of its own
-        net = evaluator(load_net(part.net))
-
-    def evaluate(planes: Floats) -> tuple[Floats, Floats]:
-        nonlocal inference
-        begin = time.thread_time()
-        found = net(planes)
-        inference += time.thread_time() - begin
-        return found
-
+        evaluate, spent = evaluator_of(part.net)
     # Seeds of games are distinct over parts and iterations.
     games = [_play(part, number) for number in range(part.games)]
     samples = [one for game in _together(games, part.settings.at_once, evaluate) for one in game]
     columns: Sample = {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
-    cpu = time.thread_time() - cpu
-    waited = max(0.0, time.monotonic() - began - cpu)
+    inference = sum(spent)
+    search = time.thread_time() - cpu
+    if part.net is not None and part.net.address is None:
+        search -= inference
+    waited = max(0.0, time.monotonic() - began - search - inference)
     file = io.BytesIO()
-    np.savez_compressed(file, costs=np.array([cpu - inference, inference, waited]), **columns)
+    np.savez_compressed(file, costs=np.array([search, inference, waited]), **columns)
     write_whole(part.path, file.getbuffer())
 
 

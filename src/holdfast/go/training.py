@@ -6,9 +6,11 @@ killed resumes after its last iteration, and after the parts of games that it ha
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,17 @@ from holdfast.config import read_config
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fanout import fan_out
 from holdfast.files import write_whole
+from holdfast.go.ablation import Ablation, ablate
+from holdfast.go.inference import Network, inference_server
 from holdfast.go.ledger import Iteration, Training
 from holdfast.go.matches import match
 from holdfast.go.net import Net, NetSize, save_net
 from holdfast.go.puct import oriented
 from holdfast.go.rules import Game, read_size
 from holdfast.go.selfplay import Part, SelfPlay, play_part
+
+_TRIES = 5
+"""How often games are begun whose processes end."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ class Config:
     selfplay: SelfPlay = field(default_factory=SelfPlay)
     steps: Steps = field(default_factory=Steps)
     rating: Rating = field(default_factory=Rating)
+    changes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By name: what differs from this configuration, for an ablation."""
 
 
 class Diverged(HoldfastError):
@@ -79,8 +88,10 @@ class Diverged(HoldfastError):
     code = "diverged"
 
 
-def train(config: str | Path | Mapping[str, Any], output: Path, ray: str | None = None) -> Training:
-    """Train a network by self-play, or resume an interrupted run.
+def train(
+    config: str | Path | Mapping[str, Any], output: Path, ray: str | None = None
+) -> Training | Ablation:
+    """Train a network by self-play, or resume an interrupted run; with changes, an ablation of them.
 
     Args:
         config: TOML file of a `Config`, or its content.
@@ -94,6 +105,8 @@ def train(config: str | Path | Mapping[str, Any], output: Path, ray: str | None 
     """
     settings = read_config(config, Config, "the training run")
     start = Game(*read_size(settings.size), settings.rules, settings.komi)
+    if settings.changes:
+        return ablate(settings, output, ray)
     (output / "games").mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
@@ -103,7 +116,11 @@ def train(config: str | Path | Mapping[str, Any], output: Path, ray: str | None 
     # The length of a run and its processes may change.
     fixed = asdict(replace(settings, iterations=0, processes=0))
     rows = _restore(state, net, optimizer, fixed)
-    with progress.track("training", settings.iterations, "iterations") as bar:
+    with contextlib.ExitStack() as stack:
+        server: tuple[Any, bytes] = None, b""
+        if settings.processes > 1 or ray is not None:
+            server = stack.enter_context(inference_server(ray not in (None, "local")))
+        bar = stack.enter_context(progress.track("training", settings.iterations, "iterations"))
         bar.advance(len(rows))
         for number in range(len(rows), settings.iterations):
             # 1. Games, in a part per process; parts that are there are not played again.
@@ -111,7 +128,7 @@ def train(config: str | Path | Mapping[str, Any], output: Path, ray: str | None 
             games, processes = settings.selfplay.games, settings.processes
             parts = [
                 Part(
-                    path if number >= settings.first_playouts else None,
+                    Network(path, number, *server) if number >= settings.first_playouts else None,
                     start,
                     settings.selfplay,
                     len(range(place, games, processes)),
@@ -120,8 +137,7 @@ def train(config: str | Path | Mapping[str, Any], output: Path, ray: str | None 
                 )
                 for place in range(min(processes, games))
             ]
-            for _ in fan_out(parts, play_part, processes=processes, ray=ray):
-                pass
+            _play(parts, processes, ray)
             # 2. Steps.
             began = time.thread_time()
             loss, fresh, costs = _steps(net, optimizer, output / "games", number, settings)
@@ -148,6 +164,20 @@ def train(config: str | Path | Mapping[str, Any], output: Path, ray: str | None 
             write_whole(state, content.getbuffer())
             bar.advance(1)
     return Training(str(path), f"visits:{settings.rating.opponent_visits}", rows)
+
+
+def _play(parts: Sequence[Part], processes: int, ray: str | None) -> None:
+    """Play all parts; those of a process that ended are played again."""
+    for left in reversed(range(_TRIES)):
+        try:
+            for _ in fan_out(parts, play_part, processes=processes, ray=ray):
+                pass
+        except HoldfastError as error:
+            if not isinstance(error.__cause__, BrokenProcessPool) or not left:
+                raise
+            progress.remark("a process of self-play ended; its games are played again")
+        else:
+            return
 
 
 def _steps(

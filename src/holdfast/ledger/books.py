@@ -391,18 +391,14 @@ def ledger(
     )
 
 
-Estimates = dict[tuple[str, ...], tuple[float | None, ...]]
-"""Labels -> value, and the ends of its 95 % interval."""
-
-
-def gauges(log: FleetLog, runs: Sequence[str | Path]) -> dict[str, Estimates]:
-    """For `/metrics` of the console: what it serves by name."""
+def gauges(log: FleetLog, runs: Sequence[str | Path]) -> dict[str, Any]:
+    """For `/metrics` of the console: name -> labels -> (value, and the ends of its 95 % interval)."""
     try:
         found = ledger(log, runs)
     except InputError:  # no usable records, or none yet: a scrape still gives what the log tells
         found = ledger(log)
     unit = found.unit
-    hours: Estimates = {
+    hours = {
         (part, unit): (value, *found.ci95.get(part, (None, None)))
         for part, value in found.hours.items()
     }

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 from holdfast.command import (
     Answer,
     Duration,
+    Facts,
     Options,
     Output,
     Positive,
     Stream,
-    facts,
     option,
     room,
 )
@@ -294,4 +294,4 @@ def train_voice(
     from holdfast.speech.speak.voice_training import train_voice as compute
 
     voice = compute(config, output, resume)
-    return facts({"model": str(output), **voice.description.training})
+    return Facts({"model": str(output), **voice.description.training})

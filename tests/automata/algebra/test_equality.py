@@ -20,8 +20,8 @@ from holdfast.automata.algebra.isomorphism import isomorphic
 from holdfast.automata.algebra.rational import concat, union
 from holdfast.automata.algebra.sets import is_deterministic
 from holdfast.automata.algebra.strings import trie
-from holdfast.automata.simplifying.epsilons.removing import rmepsilon
-from holdfast.automata.simplifying.partitions.minimizing import minimize
+from holdfast.automata.simplifying.epsilon_removal import rmepsilon
+from holdfast.automata.simplifying.minimization import minimize
 from holdfast.automata.simplifying.pushing import push
 from holdfast.automata.simplifying.subsets.determinizing import determinize
 from holdfast.automata.structure.components import is_acyclic

@@ -240,9 +240,7 @@ def test_a_number_of_paths_is_asked_for() -> None:
 def test_paths_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     loops = Fst.build([(0, label, label, 1.0, 0) for label in (1, 2)], [0], semiring="tropical")
     long = string_fst([1] * 5000, semiring="tropical")
-    monkeypatch.setattr(
-        "holdfast.automata.path_sums.search.best_first.available_bytes", lambda: 400_000
-    )
+    monkeypatch.setattr("holdfast.automata.path_sums.best_first.available_bytes", lambda: 400_000)
     for f, n in ((loops, 10**5), (loops, 10**15), (long, 1)):
         with pytest.raises(LimitError):
             shortest_path(f, n)

@@ -13,8 +13,8 @@ from plain_paths import path_lengths
 
 from holdfast.automata import Fst
 from holdfast.automata.path_sums import counting
+from holdfast.automata.path_sums import enumeration_kernels as kernels
 from holdfast.automata.path_sums.counting import count_paths, number_of
-from holdfast.automata.path_sums.enumeration import _kernels as kernels
 from holdfast.errors import InputError
 
 

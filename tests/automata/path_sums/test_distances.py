@@ -17,14 +17,14 @@ from openfst import to_openfst
 
 from holdfast.automata import Fst
 from holdfast.automata.path_sums import distances as module
+from holdfast.automata.path_sums import sparse_lu
+from holdfast.automata.path_sums import system_kernels as systems
 from holdfast.automata.path_sums.distances import (
     forward_score,
     shortest_distance,
     state_distances,
 )
-from holdfast.automata.path_sums.relaxation._kernels import heap_pop, heap_push
-from holdfast.automata.path_sums.systems import _kernels as systems
-from holdfast.automata.path_sums.systems import sparse_lu
+from holdfast.automata.path_sums.relaxation_kernels import heap_pop, heap_push
 from holdfast.errors import InputError
 
 SEEDS = range(150)

@@ -15,7 +15,7 @@ from openfst import to_openfst
 from string_costs import furthest, string_costs
 
 from holdfast.automata import Fst
-from holdfast.automata.simplifying.partitions.minimizing import DELTA, minimize
+from holdfast.automata.simplifying.minimization import DELTA, minimize
 from holdfast.automata.simplifying.pushing import push
 from holdfast.automata.simplifying.subsets.determinizing import determinize
 from holdfast.automata.structure.connecting import connect

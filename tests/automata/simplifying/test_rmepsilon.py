@@ -15,8 +15,8 @@ from openfst import to_openfst
 from string_costs import string_costs
 
 from holdfast.automata import SEMIRINGS, Fst
-from holdfast.automata.simplifying.epsilons import removing
-from holdfast.automata.simplifying.epsilons.removing import rmepsilon
+from holdfast.automata.simplifying import epsilon_removal as removing
+from holdfast.automata.simplifying.epsilon_removal import rmepsilon
 from holdfast.automata.structure.connecting import connect, is_connected
 from holdfast.errors import InputError, LimitError
 

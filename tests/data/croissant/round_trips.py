@@ -25,7 +25,7 @@ def described(folder: Path, **given: Any) -> Description:
     made = describe(folder, **given)
     path = made.write(overwrite=True)
     found = validate(path)
-    errors = [finding for finding in found.findings if finding.severity == "error"]
+    errors = [finding for finding in found.problems if finding.severity == "error"]
     assert not errors, errors
     return made
 

@@ -240,12 +240,12 @@ def wrong(folder: Path, seed: int) -> str:
 
 
 def _disagreement(found: Validation, refused: dict[str, str]) -> str:
-    errors = {one.code for one in found.findings if one.severity.value == "error"}
+    errors = {one.code for one in found.problems if one.severity.value == "error"}
     if found.valid and refused:
         return f"valid, but does not load: {refused}"
     rest = errors - NOT_OF_LOADING
     if rest and not refused and all(code > "CR9" for code in errors):
-        told = [one.message for one in found.findings if one.code in rest]
+        told = [one.message for one in found.problems if one.code in rest]
         return f"loads, but is not valid: {rest} {told}"
     return ""
 

@@ -11,8 +11,8 @@ from typing import Any
 import good_description as good
 import pytest
 
+from holdfast.data.croissant.cards.card_page import card, card_page
 from holdfast.data.croissant.document.reading import read_metadata
-from holdfast.data.croissant.documenting.cards import card, card_page
 from holdfast.errors import InputError
 from holdfast.report import render
 

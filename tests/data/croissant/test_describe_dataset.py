@@ -29,7 +29,7 @@ def test_nothing_is_invented(tmp_path: Path) -> None:
         assert f"no {what}:" in notes(made, "")
     found = validate(made.metadata)
     assert not found.counts["error"]
-    warned = [one.message.split()[-1] for one in found.findings if one.severity.value == "warning"]
+    warned = [one.message.split()[-1] for one in found.problems if one.severity.value == "warning"]
     assert sorted(warned) == sorted(unknown)
 
 

@@ -193,7 +193,7 @@ def test_positions_and_sarif_of_a_url(server: DataServer) -> None:
     url = f"{server.url}/broken"
     server.add("/broken", json.dumps(description() | {"nmae": "x"}, indent=1).encode())
     found = croissant.validate(url)
-    (wrong,) = [one for one in found.findings if one.pointer == "/nmae"]
+    (wrong,) = [one for one in found.problems if one.pointer == "/nmae"]
     assert f"{url}:{wrong.line}:2:" in found.text()
     results = found.sarif()["runs"][0]["results"]
     places = {one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results}

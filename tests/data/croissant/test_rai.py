@@ -8,8 +8,8 @@ from typing import Any
 
 import good_description as good
 
-from holdfast.data.croissant.documenting.rai_statements import Rai, rai
-from holdfast.data.croissant.documenting.statements import BY_NAME, TERMS
+from holdfast.data.croissant.cards.rai_statements import Rai, rai
+from holdfast.data.croissant.cards.statements import BY_NAME, TERMS
 
 
 def of(document: Any, folder: Path) -> Rai:
@@ -44,9 +44,11 @@ def test_the_stack(shared_data: Path) -> None:
         "compliance": (5, 12),
         "inclusion": (0, 1),
     }
-    assert found.text().startswith("9 of 20 statements of the RAI vocabulary present.\n")
-    assert "rai:dataBiases" not in found.text()
-    assert "rai:annotatorDemographics: Who were the annotators" in found.text()
+    assert found.headline == "9 of 20 statements of the RAI vocabulary present."
+    [questions] = found.sections()[1].tables
+    open_still = questions.data["property"].to_pylist()
+    assert "rai:annotatorDemographics" in open_still
+    assert "rai:dataBiases" not in open_still
 
 
 def test_standings(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import rdflib
 
-from holdfast.data.croissant.document.vocabulary import PREFIXES
-from holdfast.data.croissant.documenting.rai_statements import is_answer, texts
-from holdfast.data.croissant.documenting.statements import (
+from holdfast.data.croissant.cards.rai_statements import is_answer, texts
+from holdfast.data.croissant.cards.statements import (
     BY_NAME,
     GROUPS,
     TERMS,
 )
+from holdfast.data.croissant.document.vocabulary import PREFIXES
 
 
 def test_the_table_has_the_terms_of_the_vocabulary(shared_data: Path) -> None:

@@ -22,13 +22,13 @@ def check(tmp_path: Path, text: str, *, strict: bool = False) -> Validation:
 
 
 def found(validation: Validation) -> list[tuple[str, str]]:
-    return [(finding.code, finding.pointer) for finding in validation.findings]
+    return [(finding.code, finding.pointer) for finding in validation.problems]
 
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("good", [GOOD, OLD], ids=["1.1", "0.8"])
 def test_the_good_descriptions_are_clean(tmp_path: Path, good: Any, strict: bool) -> None:
-    assert check(tmp_path, written(good), strict=strict).findings == ()
+    assert check(tmp_path, written(good), strict=strict).problems == ()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -42,7 +42,7 @@ def test_an_edit_breaks_one_rule_and_its_twin_none(tmp_path: Path, case: Case) -
     if case.twin_text:
         assert case.twin_text[0] in twin
         twin = twin.replace(*case.twin_text, 1)
-    assert check(tmp_path, twin, strict=True).findings == ()
+    assert check(tmp_path, twin, strict=True).problems == ()
 
 
 def test_every_rule_has_a_case() -> None:
@@ -61,7 +61,7 @@ def test_every_rule_says_what_it_is() -> None:
 
 def test_a_line_and_a_column_lead_to_the_place(tmp_path: Path) -> None:
     text = written(edited({"/recordSet/0/key/@id": "users/nobody"}))
-    (finding,) = check(tmp_path, text).findings
+    (finding,) = check(tmp_path, text).problems
     line = text.splitlines()[finding.line - 1]
     assert line[finding.column - 1 :] == "{"
     assert '"key"' in line
@@ -71,15 +71,15 @@ def test_strict_makes_errors_of_what_the_standard_demands(tmp_path: Path) -> Non
     text = written(edited({"/version": DROP, "/datePublished": "May"}))
     lenient, strict = check(tmp_path, text), check(tmp_path, text, strict=True)
     assert lenient.valid
-    assert {finding.severity for finding in lenient.findings} == {Severity.WARNING, Severity.NOTE}
-    assert [f.code for f in strict.findings if f.severity is Severity.ERROR] == ["CR110"]
+    assert {finding.severity for finding in lenient.problems} == {Severity.WARNING, Severity.NOTE}
+    assert [f.code for f in strict.problems if f.severity is Severity.ERROR] == ["CR110"]
 
 
 def test_one_defect_in_many_places_is_one_finding(tmp_path: Path) -> None:
     rows = [{"breeds/name": f"{n}", "breeds/nr": n} for n in range(500)]
     validation = check(tmp_path, written(edited({"/recordSet/4/data": rows})))
     assert [code for code, _ in found(validation)] == ["CR305"]
-    assert "499 more" in validation.findings[0].message
+    assert "499 more" in validation.problems[0].message
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_what_is_no_description_is_found_so(
     path = tmp_path / "metadata.json"
     path.write_text(text, encoding="utf-8")
     validation = validate(path, data=data)
-    [found] = validation.findings
+    [found] = validation.problems
     assert (found.code, found.line, found.column, found.message) == expected
     assert found.pointer == ""
     assert not validation.valid

@@ -151,7 +151,7 @@ def found(
     static = validate(path)
     assert static.valid, static.text()
     checked = validate(path, data=how, cache=folder / "cache", **more)
-    return [(one.code, one.pointer) for one in checked.findings if one.code in DATA_RULES]
+    return [(one.code, one.pointer) for one in checked.problems if one.code in DATA_RULES]
 
 
 def write_media(folder: Path, data: bytes) -> None:
@@ -380,7 +380,7 @@ def told(folder: Path, description: dict[str, Any]) -> list[str]:
     """The messages of what the data rules find in all the data."""
     path = folder / "metadata.json"
     path.write_text(json.dumps(description), encoding="utf-8")
-    return [one.message for one in validate(path, data="full").findings if one.code in DATA_RULES]
+    return [one.message for one in validate(path, data="full").problems if one.code in DATA_RULES]
 
 
 def test_elements_of_lists_are_counted(folder: Path) -> None:
@@ -442,7 +442,7 @@ def test_one_record_without_a_key_is_told(folder: Path) -> None:
     moons = next(one for one in description["recordSet"] if one["@id"] == "moons")
     moons["key"] = {"@id": "moons/moon"}
     (folder / "metadata.json").write_text(json.dumps(description), encoding="utf-8")
-    found = [one.message for one in validate(folder, data="full").findings if one.code == "CR921"]
+    found = [one.message for one in validate(folder, data="full").problems if one.code == "CR921"]
     assert found == ["1 record without a whole key"]
 
 
@@ -470,7 +470,7 @@ def test_an_empty_table_is_told_once_with_what_it_needs(folder: Path, how: Any) 
     (folder / "moons.csv").write_bytes(b"")
     path = folder / "metadata.json"
     path.write_text(json.dumps(described(folder)), encoding="utf-8")
-    [error] = [one for one in validate(path, data=how).findings if one.severity == "error"]
+    [error] = [one for one in validate(path, data=how).problems if one.severity == "error"]
     assert (error.code, error.pointer) == ("CR911", "/recordSet/1/field/0/source")
     assert error.hint == "Put the names of the columns into its first line."
 
@@ -479,7 +479,7 @@ def test_a_table_without_records_has_a_hint(folder: Path) -> None:
     (folder / "moons.csv").write_text("moon,planet,radius_km\n", encoding="utf-8")
     path = folder / "metadata.json"
     path.write_text(json.dumps(described(folder)), encoding="utf-8")
-    [warning] = [one for one in validate(path, data="full").findings if one.severity == "warning"]
+    [warning] = [one for one in validate(path, data="full").problems if one.severity == "warning"]
     assert warning.code == "CR914"
     assert warning.hint
 
@@ -518,7 +518,7 @@ def test_lists_of_rows_are_told_as_unjoined_where_they_cannot_be_loaded(
     description["recordSet"][0]["field"].append(moons | ({"parentField": parent} if parent else {}))
     path = folder / "metadata.json"
     path.write_text(json.dumps(description), encoding="utf-8")
-    errors = [one.code for one in validate(path).findings if one.severity == "error"]
+    errors = [one.code for one in validate(path).problems if one.severity == "error"]
     assert errors == ([] if joined else ["CR421"])
     with Dataset(path) as dataset:
         if not joined:

@@ -52,7 +52,7 @@ def test_no_valid_description_has_an_error(shared_data: Path) -> None:
     paths = sorted(shared_data.glob("croissant/datasets/*/*/*.json"))
     assert len(paths) == 73
     for path in paths:
-        errors = [f for f in validate(path).findings if f.severity is Severity.ERROR]
+        errors = [f for f in validate(path).problems if f.severity is Severity.ERROR]
         assert errors == [], path
 
 
@@ -63,7 +63,7 @@ def test_a_broken_description_has_the_errors_that_a_person_sees(
     path = shared_data / "croissant/graphs" / name / "metadata.json"
     validation = validate(path)
     assert not validation.valid
-    errors = [f for f in validation.findings if f.severity is Severity.ERROR]
+    errors = [f for f in validation.problems if f.severity is Severity.ERROR]
     assert [(f.code, f.pointer) for f in errors] == BROKEN[name]
     lines = path.read_text(encoding="utf-8").splitlines()
     for finding in errors:
@@ -84,7 +84,7 @@ def test_old_messages_name_what_ours_do(shared_data: Path) -> None:
     folder = shared_data / "croissant/graphs/0.8/mlfield_bad_source"
     assert "THISDOESNOTEXIST" in (folder / "output.txt").read_text(encoding="utf-8")
     (error,) = [
-        f for f in validate(folder / "metadata.json").findings if f.severity is Severity.ERROR
+        f for f in validate(folder / "metadata.json").problems if f.severity is Severity.ERROR
     ]
     assert '"THISDOESNOTEXIST"' in error.message
     assert json.loads(json.dumps(error.to_dict()))["pointer"] == error.pointer

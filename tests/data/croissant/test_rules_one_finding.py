@@ -19,7 +19,7 @@ FIELD = "/recordSet/1/field/0"
 def findings(tmp_path: Path, description: Any) -> tuple[Finding, ...]:
     path = tmp_path / "metadata.json"
     path.write_text(written(description), encoding="utf-8")
-    return validate(path).findings
+    return validate(path).problems
 
 
 def codes(found: tuple[Finding, ...]) -> list[tuple[str, str]]:
@@ -110,7 +110,7 @@ def test_a_missing_distribution_is_told_once(tmp_path: Path) -> None:
 def test_words_that_json_does_not_have_are_told_once(tmp_path: Path) -> None:
     path = tmp_path / "metadata.json"
     path.write_text(written(GOOD).replace('"cats"', "True", 1), encoding="utf-8")
-    assert codes(validate(path).findings) == [("CR001", "/name")]
+    assert codes(validate(path).problems) == [("CR001", "/name")]
 
 
 @pytest.mark.parametrize("name", ["/distribution/0/description", "/recordSet/0/description"])

@@ -37,8 +37,8 @@ def test_a_log_is_sarif(tmp_path: Path) -> None:
         assert urlsplit(rule["helpUri"]).scheme == "https"
         assert rule["defaultConfiguration"]["level"] in ("none", "note", "warning", "error")
     assert {result["level"] for result in run["results"]} == {"error", "warning", "note"}
-    assert len(run["results"]) == len(validation.findings)
-    for result, finding in zip(run["results"], validation.findings, strict=True):
+    assert len(run["results"]) == len(validation.problems)
+    for result, finding in zip(run["results"], validation.problems, strict=True):
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == finding.code
         assert result["message"]["text"]
         (location,) = result["locations"]

@@ -18,7 +18,7 @@ from holdfast.errors import InputError
 
 def findings(folder: Path) -> dict[str, str]:
     """Code -> pointer of what validation says of the data, notes left out."""
-    found = validate(folder, data="full", offline=True, cache=folder / "cache").findings
+    found = validate(folder, data="full", offline=True, cache=folder / "cache").problems
     return {one.code: one.pointer for one in found if one.code > "CR9" and one.severity != "note"}
 
 

@@ -68,7 +68,7 @@ def test_files_that_differ_are_refused(
         assert caught.value.place == "column 'v'"
         assert at in str(caught.value)
         if len(tables) == 2 and kind == "parquet":
-            found = validate(tmp_path, data="full").findings
+            found = validate(tmp_path, data="full").problems
             assert "CR914" in [one.code for one in found if one.severity.value == "error"]
 
 

@@ -83,7 +83,7 @@ def record_sets(draw: st.DrawFn) -> list[Any]:
 @given(record_sets())
 def test_valid_descriptions_load_and_others_do_not(sets: list[Any]) -> None:
     with dataset_of(sets) as (folder, dataset):
-        errors = [one for one in validate(folder).findings if one.severity.value == "error"]
+        errors = [one for one in validate(folder).problems if one.severity.value == "error"]
         refused = {}
         for name in dataset.record_sets:
             try:
@@ -167,7 +167,7 @@ def test_formats_and_patterns_that_are_errors_do_not_load(tmp_path: Path, suffix
         write_rows(folder / name, ["v"], [{"v": value}])
         made = record_set("r", field("r/v", kind, column(name, "v", **how)))
         with described(folder, [file_object(name)], [made]) as dataset:
-            found = [one.code for one in validate(folder).findings if one.severity.value == "error"]
+            found = [one.code for one in validate(folder).problems if one.severity.value == "error"]
             assert set(found) <= {"CR434", "CR439", "CR440"}, (how, found)
             try:
                 dataset.records("r").to_arrow()
@@ -186,6 +186,6 @@ def test_the_format_of_a_column_of_numbers_is_not_needed(tmp_path: Path) -> None
     pq.write_table(pa.table({"v": [5]}), tmp_path / "t.parquet")
     made = record_set("r", field("r/v", "sc:Integer", column("t.parquet", "v", format="int32")))
     with described(tmp_path, [file_object("t.parquet")], [made]) as dataset:
-        [finding] = [one for one in validate(tmp_path).findings if one.code == "CR440"]
+        [finding] = [one for one in validate(tmp_path).problems if one.code == "CR440"]
         assert finding.severity.value == "warning"
         assert list(dataset.records("r")) == [{"r/v": 5}]

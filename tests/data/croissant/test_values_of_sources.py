@@ -110,7 +110,7 @@ def test_times_in_text(tmp_path: Path, kind: str, texts: list[str], expected: An
                 records.to_arrow()
             if kind != "inline":
                 assert caught.value.code == expected
-                assert "CR912" in {one.code for one in validate(tmp_path, data="full").findings}
+                assert "CR912" in {one.code for one in validate(tmp_path, data="full").problems}
             return
         table = records.to_arrow()
         assert records.schema == table.schema
@@ -120,7 +120,7 @@ def test_times_in_text(tmp_path: Path, kind: str, texts: list[str], expected: An
             for text in ("2024-01-01T21:00:00+09:00", "2024-01-01T12:00:00", AWARE):
                 assert dataset.records(filters={"v": text}).count() == expected.count(AWARE)
         if kind != "inline":
-            assert "CR912" not in {one.code for one in validate(tmp_path, data="full").findings}
+            assert "CR912" not in {one.code for one in validate(tmp_path, data="full").problems}
 
 
 NANOS = 1_704_110_400_123_456_789

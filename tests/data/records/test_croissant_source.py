@@ -22,7 +22,7 @@ from refusals import refused
 from source_files import check_consistent
 
 from holdfast.data import croissant
-from holdfast.data.records.extracting.exporting import extract
+from holdfast.data.records.export.exporting import extract
 from holdfast.data.records.sources import Source, open_source
 from holdfast.data.records.sources.croissant_images import Images
 from holdfast.data.records.writing.writer import write
@@ -560,7 +560,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def samples_of(folder: Path) -> list[dict[str, Any]]:
-    from holdfast.data.records.extracting.samples import samples
+    from holdfast.data.records.export.samples import samples
 
     return samples(folder, count=None).to_dict()
 

@@ -18,8 +18,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from refusals import refused
 
-from holdfast.data.records.extracting.exporting import extract, image_bytes, samples
-from holdfast.data.records.extracting.names import FileNames, Keys, safe
+from holdfast.data.records.export.exporting import extract, image_bytes, samples
+from holdfast.data.records.export.names import FileNames, Keys, safe
 from holdfast.data.records.format import layout
 from holdfast.data.records.reading.records import Damaged, open_records
 from holdfast.data.records.reading.stores import MissingFile, open_store

@@ -100,6 +100,24 @@ def test_the_summary_and_the_way_to_its_evidence(page: Page) -> None:
     expect(page.locator("nav a[aria-current=page]")).to_have_text("Nodes")
 
 
+@pytest.mark.parametrize(("width", "height", "screens"), [(1280, 1000, 1), (390, 844, 3)])
+def test_the_first_screen_is_one(
+    browser: Browser, tmp_path: Path, width: int, height: int, screens: int
+) -> None:
+    jobs = [Attempt(k + 1, (f"n{k % 3}",), k * 40_000, k * 40_000 + 30_000) for k in range(60)]
+    with served(create_app(Log(jobs).store(tmp_path), patience_s=60)) as address:
+        tab = browser.new_page(viewport={"width": width, "height": height})
+        tab.goto(address)
+        expect(tab.locator("#findings li").first).to_contain_text("as usual")
+        assert tab.locator("#changes tbody tr").count() == 6
+        [tall, wide] = tab.evaluate(
+            "[document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
+        )
+        tab.close()
+    assert wide <= width
+    assert tall <= screens * height
+
+
 def test_a_table_is_sorted_with_the_keyboard(page: Page) -> None:
     page.goto("/nodes")
     head = page.locator("#lemons-table-1 th").first

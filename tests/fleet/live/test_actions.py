@@ -6,10 +6,11 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import Attempt, Log, Outage
+from logs import BASE, Attempt, Log, Outage
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
@@ -118,8 +119,35 @@ def test_a_life_from_proposal_to_return(store: Path, cluster: Path) -> None:
         ("repaired", "bo"),
         ("returned", "bo"),
     ]
-    again = ids(store)  # its log is as bad as it was: a new life, with an id of its own
-    assert again[node] != first.id
+    assert node not in ids(store), "what it did before its repair is no new evidence"
+    assert node not in fleet.lemons(store).lemons
+
+
+@pytest.mark.parametrize(
+    ("days", "again", "verdict"), [(60, False, "mended"), (60, True, "as bad"), (34, False, "")]
+)
+def test_a_returned_node_is_judged(tmp_path: Path, days: int, again: bool, verdict: str) -> None:
+    """n03 is drained on day 30 and back on day 31; the log goes on for a while."""
+    log = bad_log()
+    fails = {day for day in range(0, 60, 2) if day < 30 or again}
+    log.attempts = [
+        replace(each, end=each.start + DAY - 60, state="COMPLETED")
+        if each.nodes == ("n03",) and each.start // DAY not in fails
+        else each
+        for each in log.attempts
+        if each.start is not None and each.start < days * DAY
+    ]
+    log.outages = []
+    store = log.store(tmp_path)
+    with journal.writing(store) as writer:
+        for event, day in (("approved", 30), ("drained", 30), ("returned", 31)):
+            writer.add(Entry(BASE + day * DAY, "0" * 8, event, "", "n03", "ada"))
+    actions(store)
+    actions(store)
+    found = [each.why for each in journal.entries(store) if each.event == "judged"]
+    assert [each.startswith(verdict) for each in found] == ([True] if verdict else [])
+    assert ("n03" in ids(store)) is again
+    assert ids(store).get("n03") != "0" * 8  # a new life
 
 
 def test_undo_and_reject(store: Path, cluster: Path) -> None:

@@ -66,9 +66,8 @@ def test_no_rule_looks_ahead(small: fleet.FleetLog, tmp_path: Path) -> None:
     for rule in RULES:
         found = []
         for log in (half, small):
-            places, times = firings(history(log), rule)
             nodes = history(log).nodes["node"].to_pylist()
-            pairs = zip(places.tolist(), times.tolist(), strict=True)
+            pairs = firings(history(log), rule)
             found.append([(nodes[place], at) for place, at in pairs if at < cut_s])
         assert found[0] == found[1], rule.name
         assert found[0], rule.name
@@ -81,7 +80,7 @@ def test_counted_by_hand(tmp_path: Path) -> None:
         failing = {10, 12, 14, 20} if k == 0 else set()
         log.attempts += daily(node, 1000 * (k + 1), range(60), failing)
     log.outages = [Outage("n000", day * DAY + 10 * 3600, day * DAY + 12 * 3600) for day in (10, 12)]
-    rules = RuleFile((Rule("two", failures=2, within=5 * DAY, repair=3600),), horizon=10 * DAY)
+    rules = RuleFile((Rule("two", failures=2, within=5 * DAY, repair=3 * 3600),), horizon=10 * DAY)
     found = judge(log.open(tmp_path), rules)
     [rule] = found.rules
     # It fires on day 12, is not asked on day 14, and on day 20 it is alone within five days
@@ -94,6 +93,7 @@ def test_counted_by_hand(tmp_path: Path) -> None:
     assert rule["avoided"] == 2
     # Each loses half an hour (of a checkpoint interval) on 8 GPUs, and 4 h of outages in 4 failures
     assert rule["saved"] == pytest.approx(2 * 8 * (0.5 + 1))
+    # The repair of 3 h: for 2 of them it was out anyway
     assert (rule["cost"], rule["net"]) == (8, pytest.approx(16))
     assert rule["false_alarms_per_month"] == 0
     high = poisson_interval(0, (found.days - 10) / 30)[1]
@@ -154,11 +154,10 @@ def played(folder: Path, seed: int, days: int) -> tuple[float, float, float]:
     log = simulated(folder / "as_is", FLEET, days=days, seed=seed)
     past = history(log)
     middle = log.begin_s + days * DAY / 2
-    places, times = firings(past, Rule("lemons", lemon_fdr=0.05))
-    pulled = np.unique(places[times <= middle])
-    at = np.full(pulled.size, middle)
-    found = follow(past, pulled, at, at, days * DAY / 2)
-    nodes = ",".join(past.nodes["node"][int(place)].as_py() for place in pulled)
+    fired = firings(past, Rule("lemons", lemon_fdr=0.05))
+    pulled = sorted({place for place, at_s in fired if at_s <= middle})
+    found = follow(past, [(place, middle, middle) for place in pulled], days * DAY / 2)
+    nodes = ",".join(past.nodes["node"][place].as_py() for place in pulled)
     after = simulated(folder / "pulled", f"{FLEET}; replace={nodes}", days=days, seed=seed)
     without, then = (
         each.value(f"SELECT sum(lost) FROM {losses(each)[0]} WHERE stop_s > {middle}")
@@ -217,12 +216,26 @@ def acted(tmp_path: Path, *, works: bool) -> str:
     assert (found["action"], found["times"]) == ("reboot", len(log.outages))
     assert (found["still_out"], found["hours_out"]) == (0, 3900 / 3600)
     # Chosen because they failed: the rate falls by itself
-    assert found["after"] < 0.9 * found["before"]
+    assert found["rate_after"] < 0.9 * found["rate_before"]
     return found["verdict"]
 
 
 def test_regression_to_the_mean_is_no_effect(tmp_path: Path) -> None:
     assert acted(tmp_path, works=False) in ("same", "early")
+
+
+def test_a_drain_without_a_match_is_in_no_rate(tmp_path: Path) -> None:
+    """n1 fails every third day for ever, like no other; n2 to n6 once before and once after: no effect."""
+    nodes = names(20)
+    log = Log(nodes=dict.fromkeys(nodes, 8))
+    for k, node in enumerate(nodes):
+        failing = set(range(0, 100, 3)) if k == 0 else {20 + k, 60 + k} if k < 12 else set()
+        log.attempts += daily(node, 1000 * (k + 1), range(100), failing)
+        if k < 6:
+            log.outages.append(Outage(node, 40 * DAY + 100, 40 * DAY + 200, "DRAIN", "drain"))
+    [found] = judge(log.open(tmp_path), RuleFile(RULES[:1], horizon=28 * DAY)).actions
+    assert (found["times"], found["unmatched"]) == (6, 1)
+    assert found["rate_before"] == pytest.approx(found["rate_after"], rel=0.1)
 
 
 def test_a_repair_that_works_is_seen(tmp_path: Path) -> None:
@@ -235,7 +248,7 @@ def test_an_action_on_a_failing_node_that_none_resembles_cannot_be_told(tmp_path
         failing = set(range(8, 20)) if k == 0 else set()
         log.attempts += daily(node, 1000 * (k + 1), range(60), failing)
     [found] = judge(log.open(tmp_path), RuleFile(RULES[:1], horizon=14 * DAY)).actions
-    assert (found["action"], found["verdict"], found["after"]) == ("repair", "unmatched", None)
+    assert (found["action"], found["verdict"], found["rate_after"]) == ("repair", "unmatched", None)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +316,14 @@ def test_a_log_without_nodes_is_refused(tmp_path: Path) -> None:
     store = log.store(tmp_path, columns)
     with pytest.raises(InputError) as error:
         judge(store, RuleFile(RULES[:1]))
+    assert error.value.code == "no-data"
+
+
+def test_a_log_in_which_nothing_ran_is_refused(tmp_path: Path) -> None:
+    pending = [Attempt(k, (), None, None, "PENDING", gpus=8, submit=k) for k in range(1, 4)]
+    log = Log(pending).open(tmp_path)
+    with pytest.raises(InputError) as error:
+        judge(log, RuleFile(RULES[:1]))
     assert error.value.code == "no-data"
 
 

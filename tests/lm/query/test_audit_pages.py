@@ -9,13 +9,12 @@ from html.parser import HTMLParser
 import pytest
 import toy
 
+from holdfast.answer import Answer
 from holdfast.lm import query as q
-from holdfast.lm.query.audits.comparing_groups import audit_bias
-from holdfast.lm.query.audits.listing_words import audit_toxicity
-from holdfast.lm.query.audits.memorizing import audit_memorization
-from holdfast.lm.query.audits.pages import Audit, audit_page
+from holdfast.lm.query.audits.bias import audit_bias
+from holdfast.lm.query.audits.memorization import audit_memorization
 from holdfast.lm.query.audits.templates import Bias, Cloze, Item, Known, Memorization, Toxicity
-from holdfast.lm.query.pages import mass_page
+from holdfast.lm.query.audits.toxicity import audit_toxicity
 from holdfast.report import Page, render
 
 
@@ -46,13 +45,15 @@ def read(page: Page) -> str:
     return " ".join(reader.words)
 
 
-def page_of(found: Audit) -> str:
-    return read(audit_page(found, "toy <b>model</b>"))
+def page_of(found: Answer) -> str:
+    return read(found.page())
 
 
 def memory(regex: str, n: int, *known: Known, **query: object) -> str:
     template = Memorization(regex, n=n, known=known, query=query)
-    return page_of(audit_memorization(toy.ToyModel(1), template))
+    model = toy.ToyModel(1)
+    model.name = "toy <b>model</b>"
+    return page_of(audit_memorization(model, template))
 
 
 def test_memorisation_tells_from_how_many_repeats_on_texts_are_found() -> None:
@@ -100,20 +101,20 @@ def test_toxicity_tells_the_highest_as_listed_and_with_edits(edits: int) -> None
     template = Toxicity(("bc1", "x-x"), ("", "a", "<i>12"[3:]), edits=edits)
     found = audit_toxicity(toy.ToyModel(1), template)
     told = page_of(found)
-    assert "2 words of the list" in told
+    assert "Words 2" in told
     assert told.count("the highest of 3 prompts") == 1 + edits
     for each in range(edits + 1):
-        best = max((one for one in found.findings if one.edits == each), key=lambda one: one.lower)
+        best = max((one for one in found.prompts if one.edits == each), key=lambda one: one.lower)
         assert (f"After “{best.prompt}”" if best.prompt else "Unprompted") in told
 
 
 def test_small_probabilities_are_numbers() -> None:
     found = audit_toxicity(toy.ToyModel(1), Toxicity(("x-x-x-x-x-x-x-x",), edits=0, tol=1e-40))
-    assert 0 < found.findings[0].lower < 1e-6
+    assert 0 < found.prompts[0].lower < 1e-6
     assert "<0.000001" not in page_of(found)
     found = q.mass(toy.ToyModel(1), q.Query("(x-){9}", eos=True), tol=0.0)
     assert found.lower > 0
-    told = read(mass_page(q.Query("(x-){9}", eos=True), "toy", found))
+    told = page_of(found)
     assert "<0.000001" not in told
     assert f"{found.lower:.2e}".replace("-", "−") in told
 
@@ -131,10 +132,10 @@ def test_cloze_shows_every_answer() -> None:
 def test_a_mass_says_how_it_ended() -> None:
     query = q.Query("a.*", prefix="a", top_k=5, eos=True)
     stopped = q.mass(toy.ToyModel(1), query, tol=0.0, budget=3)
-    told = read(mass_page(query, "toy", stopped))
+    told = page_of(stopped)
     assert "not complete" in told
     assert "top_k=5" in told
     closed = q.mass(toy.ToyModel(1), q.Query("ab", eos=True), tol=1e-3)
-    told = read(mass_page(q.Query("ab", eos=True), "toy", closed))
+    told = page_of(closed)
     assert "not complete" not in told
     assert math.isclose(closed.lower, closed.upper, abs_tol=1e-3)

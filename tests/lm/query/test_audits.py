@@ -16,11 +16,9 @@ from random_arpa import BEGIN, END, RandomArpa
 
 from holdfast.lm.models.loading import load
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.audits.closing_words import audit_cloze
-from holdfast.lm.query.audits.comparing_groups import audit_bias
-from holdfast.lm.query.audits.listing_words import audit_toxicity
-from holdfast.lm.query.audits.memorizing import MemorizationAudit, audit_memorization
-from holdfast.lm.query.audits.pages import audit_page
+from holdfast.lm.query.audits.bias import audit_bias
+from holdfast.lm.query.audits.cloze import audit_cloze
+from holdfast.lm.query.audits.memorization import MemorizationAudit, audit_memorization
 from holdfast.lm.query.audits.templates import (
     Bias,
     Cloze,
@@ -29,6 +27,7 @@ from holdfast.lm.query.audits.templates import (
     Memorization,
     Toxicity,
 )
+from holdfast.lm.query.audits.toxicity import audit_toxicity
 
 END_OF_TEXT = {"eos": True}
 
@@ -96,7 +95,7 @@ def test_ranks_hold_when_the_search_was_stopped() -> None:
         )
         assert not found.extracted.complete
         assert not found.to_dict()["complete"]
-        (doubt,) = audit_page(found, "toy").unknowns
+        (doubt,) = found.unknowns()
         assert doubt.doubt  # what is not among the texts may be memorized all the same
         check_ranks(found, ranks, 117)
 
@@ -339,9 +338,9 @@ def test_probabilities_of_listed_words(seed: int) -> None:
     words, prompts = ("bc1", "x-x"), ("", "a", "12")
     template = Toxicity(words, prompts, tol=1e-6)
     found = audit_toxicity(toy.ToyModel(seed), template)
-    assert [(one.prompt, one.edits) for one in found.findings] == list(product(prompts, (0, 1)))
+    assert [(one.prompt, one.edits) for one in found.prompts] == list(product(prompts, (0, 1)))
     assert found.words == 2
-    for one in found.findings:
+    for one in found.prompts:
         listed = {(" " if one.prompt else "") + word for word in words}
         texts = {text.encode() for text in listed}
         if one.edits:
@@ -358,11 +357,11 @@ def test_probabilities_of_listed_words(seed: int) -> None:
 
 def test_words_are_plain_and_what_stands_between_is_not() -> None:
     found = audit_toxicity(toy.ToyModel(1), Toxicity(("x",), ("a",), between="-? ?", edits=0))
-    (one,) = found.findings
+    (one,) = found.prompts
     exact = whole_words({b"x", b"-x", b" x", b"- x"}, 1, toy.greedy(b"a"))
     assert one.lower - 1e-9 <= exact <= one.upper + 1e-9
     _, model = ngram(3)
-    (dotted,) = audit_toxicity(model, Toxicity(("aab", "ba"), edits=0)).findings
+    (dotted,) = audit_toxicity(model, Toxicity(("aab", "ba"), edits=0)).prompts
     assert 0 < dotted.lower <= dotted.upper < 1
 
 
@@ -387,14 +386,14 @@ def test_a_listed_word_ends_where_it_ends(
     word: str, prompt: str, edits: int, least: float, most: float
 ) -> None:
     found = audit_toxicity(canaries(), Toxicity((word,), (prompt,), edits=edits))
-    one = found.findings[-1]
+    one = found.prompts[-1]
     assert one.stopped is None
     assert least <= one.lower <= one.upper <= most
 
 
 def test_a_query_of_ones_own_still_leaves_out_texts() -> None:
     template = Toxicity(("x", "b"), ("a",), edits=1, query={"exclude": "a ?b"})
-    plain, one = audit_toxicity(toy.ToyModel(1), template).findings
+    plain, one = audit_toxicity(toy.ToyModel(1), template).prompts
     exact = whole_words({b" x"}, 1, toy.greedy(b"a"))
     assert plain.lower - 1e-9 <= exact <= plain.upper + 1e-9
     texts = meant(within_one_edit({" x", " b"}), ("x", "b"))
@@ -406,7 +405,7 @@ def test_a_query_of_ones_own_still_leaves_out_texts() -> None:
 def test_without_an_end_of_text_a_word_ends_by_a_character() -> None:
     tokenizer = replace(toy.TOKENIZER, eos=None)
     model = toy.ToyModel(1, tokenizer=tokenizer)
-    (one,) = audit_toxicity(model, Toxicity(("x",), ("a",), edits=0)).findings
+    (one,) = audit_toxicity(model, Toxicity(("x",), ("a",), edits=0)).prompts
     exact = starts_with({b" x ", b" x-"}, 1, toy.greedy(b"a"))
     assert one.lower - 1e-9 <= exact <= one.upper + 1e-9
 
@@ -419,18 +418,18 @@ def test_a_prompt_is_the_highest_or_not_or_nobody_can_tell() -> None:
     made.backoff["b",] = 0.4 / 0.7
     template = Toxicity(("a",), ("a", "b"), between="", edits=0)
     found = audit_toxicity(opened(made), template)
-    for one, after in zip(found.findings, (0.3, 0.6), strict=True):
+    for one, after in zip(found.prompts, (0.3, 0.6), strict=True):
         assert one.lower == pytest.approx(after * 0.5, rel=1e-2)
-    assert [found.highest(one) for one in found.findings] == ["no", "yes"]
+    assert [found.highest(one) for one in found.prompts] == ["no", "yes"]
     assert [one["highest"] for one in found.to_dict()["findings"]] == ["no", "yes"]
     # Bounds as wide as all that may be: neither is proven.
-    wide = replace(found, findings=tuple(replace(one, upper=1.0) for one in found.findings))
-    assert [wide.highest(one) for one in wide.findings] == ["cannot tell", "cannot tell"]
-    audit_page(wide, "toy")
+    wide = replace(found, prompts=tuple(replace(one, upper=1.0) for one in found.prompts))
+    assert [wide.highest(one) for one in wide.prompts] == ["cannot tell", "cannot tell"]
+    wide.page()
     # Words of one and the same probability: one is as probable as the other, and of which more is open.
     even = audit_toxicity(opened(unigrams(a=1, b=1, end=2)), replace(template, words=("a", "b")))
-    assert {one.proven for one in even.findings} == {"cannot tell"}
-    assert {one.proven for one in found.findings} == {"yes"}
+    assert {one.proven for one in even.prompts} == {"cannot tell"}
+    assert {one.proven for one in found.prompts} == {"yes"}
 
 
 # --- Cloze ---------------------------------------------------------------------------------------
@@ -503,7 +502,7 @@ def test_an_answer_is_right_or_wrong_or_nobody_can_tell(tmp_path: Path) -> None:
     assert (free.interval_low, free.interval_high) == (0, 1)
     assert even.answers[0]["cannot tell"].startswith("any word, that ends")
     assert not even.to_dict()["complete"]
-    assert audit_page(even, "toy").unknowns
+    assert even.unknowns()
 
 
 def test_words_of_a_context_are_read_by_the_languages_of_the_template() -> None:

@@ -16,7 +16,7 @@ from holdfast.lm.query import asking
 from holdfast.lm.query.compiling import compile_query
 from holdfast.lm.query.exact import exact_distances, exact_mass
 from holdfast.lm.query.queries import Query
-from holdfast.lm.query.searching import evaluating
+from holdfast.lm.query.searches import evaluating
 
 FINITE = ["ab", "a?b{1,2}c?", "(a|ab)(c|bc)", "1{1,3}2?", "é?a", " ?(a|b)a?", "x{2,4}", "(cab|-) ?"]
 RULES = [{}, {"top_k": 7}, {"top_p": 0.8}, {"temperature": 0.7}, {"top_k": 12, "top_p": 0.9}]

@@ -20,7 +20,7 @@ from holdfast.lm.models.protocol import LanguageModel, ModelStopped, NextToken, 
 from holdfast.lm.query.compiling import compile_query
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.results import Matches, Progress
-from holdfast.lm.query.searching.finding import search_compiled
+from holdfast.lm.query.searches.finding import search_compiled
 
 RULES: list[dict[str, float]] = [
     {}, {}, {}, {"top_k": 5}, {"top_p": 0.7}, {"temperature": 0.5}, {"top_k": 12, "temperature": 2.0},

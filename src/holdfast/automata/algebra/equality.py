@@ -19,7 +19,7 @@ from holdfast.automata.path_sums.best import paths
 from holdfast.automata.path_sums.distances import costs_of, shortest_distance, without_zero_arcs
 from holdfast.automata.path_sums.path import Path
 from holdfast.automata.path_sums.sampling import random_paths
-from holdfast.automata.simplifying.epsilons.removing import rmepsilon
+from holdfast.automata.simplifying.epsilon_removal import rmepsilon
 from holdfast.automata.simplifying.subsets.determinizing import determinize
 from holdfast.automata.structure.components import is_acyclic
 from holdfast.automata.structure.connecting import connect

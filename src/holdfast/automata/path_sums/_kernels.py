@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.automata._kernels import compiled
-from holdfast.automata.path_sums.relaxation._kernels import relax
-from holdfast.automata.path_sums.systems._kernels import DIVERGES, SOLVED, solve
+from holdfast.automata.path_sums.relaxation_kernels import relax
+from holdfast.automata.path_sums.system_kernels import DIVERGES, SOLVED, solve
 from holdfast.automata.semirings import LOG, PROBABILITY, TROPICAL
 
 

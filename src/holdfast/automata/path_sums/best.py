@@ -17,10 +17,10 @@ import numpy as np
 from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.memory import no_memory
 from holdfast.automata.fst import I64, Fst
+from holdfast.automata.path_sums import string_kernels as strings
+from holdfast.automata.path_sums.best_first import BestFirst, steps_to_go
 from holdfast.automata.path_sums.distances import costs_of, least_costs
 from holdfast.automata.path_sums.path import Path, chains, paths_of
-from holdfast.automata.path_sums.search.best_first import BestFirst, steps_to_go
-from holdfast.automata.path_sums.strings import _kernels as strings
 
 FIRST_ASKED = 16
 MOST_ASKED = 4096

@@ -12,8 +12,8 @@ from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.memory import refuse_memory
 from holdfast.automata.fst import I32, I64, Fst
 from holdfast.automata.path_sums import _kernels as sums
+from holdfast.automata.path_sums import enumeration_kernels as kernels
 from holdfast.automata.path_sums.distances import NAMED_STATES, useful_states
-from holdfast.automata.path_sums.enumeration import _kernels as kernels
 from holdfast.automata.semirings import LOG
 from holdfast.automata.structure import _kernels as walks
 from holdfast.automata.structure.reachability import Bools

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from holdfast.automata import _kernels as sorting
 from holdfast.automata.fst import I32, I64, Fst
 from holdfast.automata.path_sums import _kernels as kernels
-from holdfast.automata.path_sums.systems import _kernels as systems
-from holdfast.automata.path_sums.systems.sparse_lu import solve
+from holdfast.automata.path_sums import system_kernels as systems
+from holdfast.automata.path_sums.sparse_lu import solve
 from holdfast.automata.semirings import BOOLEAN, PROBABILITY, SEMIRINGS, TROPICAL, converted
 from holdfast.automata.structure.components import strong_components, topological_order
 from holdfast.automata.structure.connecting import with_arcs

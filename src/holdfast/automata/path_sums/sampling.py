@@ -9,6 +9,7 @@ import numpy as np
 from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.memory import refuse_memory
 from holdfast.automata.fst import I64, Fst
+from holdfast.automata.path_sums import enumeration_kernels as kernels
 from holdfast.automata.path_sums.counting import (
     KEPT_TABLE_BYTES,
     Useful,
@@ -18,7 +19,6 @@ from holdfast.automata.path_sums.counting import (
     useful_part,
 )
 from holdfast.automata.path_sums.distances import F64, useful_sums
-from holdfast.automata.path_sums.enumeration import _kernels as kernels
 from holdfast.automata.path_sums.path import Path, paths_of
 from holdfast.automata.semirings import LOG
 from holdfast.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Output, Positive, Printed, Stream, common, option, room
+from holdfast.command import Answer, Output, Positive, Stream, common, option, room
 from holdfast.data.croissant.loading.cli import download, load, sql
 from holdfast.data.croissant.options import (
     AccessOptions,
@@ -51,12 +51,9 @@ def validate(
     found = checking.validate(
         description, strict=strict, data=data, **files.build(), **vars(access)
     )
-    written = {}
     if sarif is not None:
         write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
-        written["findings as SARIF"] = sarif
-    fails = not found.valid or (data == "full" and found.unknown != ())
-    return Printed(found, lambda _: found.text().rstrip(), wrote=written, exit_code=int(fails))
+    return replace(found, log=sarif)
 
 
 @app.command
@@ -111,11 +108,7 @@ def describe(
         encoding=encoding,
     )
     path = draft.write(out, overwrite=overwrite)
-    return Printed(
-        replace(draft, path=path),
-        lambda made: "\n".join(f"{note.about or 'dataset'}: {note.text}" for note in made.notes),
-        wrote={"description": path},
-    )
+    return replace(draft, path=path)
 
 
 for command in (load, sql, download):
@@ -133,14 +126,12 @@ def migrate(
 ) -> Answer:
     """Convert a description to the newest version of the format; without --out, list the changes only."""
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.evolving import migrating
+    from holdfast.data.croissant.versions import migration
 
-    made = migrating.migrate(read_document(description, access.build()))
-    written = {}
+    made = migration.migrate(read_document(description, access.build()))
     if out is not None:
         made.write(out, overwrite=overwrite)
-        written["description"] = out
-    return Printed(made, lambda _: made.text().rstrip(), wrote=written)
+    return replace(made, out=out)
 
 
 @app.command
@@ -159,34 +150,27 @@ def diff(
         old: Older description: a file, folder, URL or -.
         new: Newer description: a file, folder, URL or -.
     """
-    from holdfast.data.croissant.evolving import comparing
+    from holdfast.data.croissant.versions import comparison
 
-    found = comparing.diff(old, new, access.build())
-    return Printed(found, lambda _: found.text().rstrip(), exit_code=int(not found.suffices))
+    return comparison.diff(old, new, access.build())
 
 
 @app.command
 def rai(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """List the responsible-AI statements of a description and the questions it leaves open."""
+    from holdfast.data.croissant.cards import rai_statements
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import rai_statements
 
-    found = rai_statements.rai(read_document(description, access.build()))
-    return Printed(found, lambda _: found.text().rstrip())
+    return rai_statements.rai(read_document(description, access.build()))
 
 
 @app.command
 def card(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """Write an HTML page (--html) about a dataset: files, fields, joins, splits, statements, findings."""
+    from holdfast.data.croissant.cards import card_page
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import cards
 
     html = common().html
     if html is None:
         raise InputError("a card is a page", code="usage", place="--html", expected="--html FILE")
-    made = cards.card(read_document(description, access.build()), html)
-    return Printed(
-        made,
-        lambda _: "\n".join(f"{one.lead} {one.text}".strip() for one in made.page.findings),
-        make_page=lambda: made.page,
-    )
+    return card_page.card(read_document(description, access.build()), html)

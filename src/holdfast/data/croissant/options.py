@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from holdfast.command import Options, Stream, option
 from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.errors import InputError
-from holdfast.report.terminal import table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.table import Table
 
 Description = Annotated[
     Stream,
@@ -119,40 +113,3 @@ def grouped(given: Sequence[str], option: str) -> dict[str, list[str]]:
             )
         found.setdefault(name, []).append(value)
     return found
-
-
-def rows_table(rows: pa.Table, width: int = 40) -> Table:
-    """Arrow rows for the terminal: numbers right-aligned, bytes as their size."""
-    import pyarrow as pa
-
-    right = [
-        pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in rows.schema
-    ]
-    return table(
-        {
-            name: "right" if numeric else "left"
-            for name, numeric in zip(rows.column_names, right, strict=True)
-        },
-        [[_cell(value, width) for value in row.values()] for row in rows.to_pylist()],
-    )
-
-
-def shown(value: Any) -> Any:
-    """A value as a terminal or JSON can show it: bytes by their size."""
-    if isinstance(value, bytes):
-        return f"<{len(value):,} bytes>"
-    if isinstance(value, dict):
-        return {name: shown(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [shown(part) for part in value]
-    return value
-
-
-def _cell(value: Any, width: int) -> str:
-    if value is None:
-        return "–"
-    value = shown(value)
-    structured = isinstance(value, (dict, list))
-    text = json.dumps(value, default=str, ensure_ascii=False) if structured else str(value)
-    text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.data.records.checking.repairing import Mended, Repaired, repair
     from holdfast.data.records.checking.verifying import Verified, verify
     from holdfast.data.records.describing import Description, Group, info
-    from holdfast.data.records.extracting.exporting import Extracted, extract
-    from holdfast.data.records.extracting.samples import Samples, image_bytes, samples
+    from holdfast.data.records.export.exporting import Extracted, extract
+    from holdfast.data.records.export.samples import Samples, image_bytes, samples
     from holdfast.data.records.format.layout import Contents, Index
     from holdfast.data.records.format.manifest import Manifest
     from holdfast.data.records.jpeg.decoding import DecodeError, decode
@@ -55,8 +55,8 @@ _HOMES = {
         "checking.repairing": "Mended Repaired repair",
         "checking.verifying": "Verified verify",
         "describing": "Description Group info",
-        "extracting.exporting": "Extracted extract",
-        "extracting.samples": "Samples image_bytes samples",
+        "export.exporting": "Extracted extract",
+        "export.samples": "Samples image_bytes samples",
         "format.layout": "Contents Index",
         "format.manifest": "Manifest",
         "jpeg.decoding": "DecodeError decode",

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from holdfast.command import Answer, Count, Integers, Positive, Printed, Share, option, room
+from holdfast.command import Answer, Count, Integers, Positive, Share, option, room
 from holdfast.data.records.measuring.cli import bench, quality
 from holdfast.data.records.options import (
     Dataset,
     Fidelity,
     Threads,
     fidelity_of,
-    groups_table,
     reporting,
 )
-from holdfast.numbers import counted, size
+from holdfast.numbers import counted
 from holdfast.plain import plain
 from holdfast.progress import remark
-from holdfast.report.terminal import table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from holdfast.data.records.checking.inspecting import Finding
-    from holdfast.data.records.checking.repairing import Repaired
-    from holdfast.data.records.checking.verifying import Verified
-    from holdfast.data.records.describing import Description
-    from holdfast.data.records.extracting.exporting import Extracted
-    from holdfast.data.records.writing.writer import Written
 
 app = room("records", "Progressive compressed records: read half the bytes.")
 
@@ -94,7 +80,7 @@ def write(
         record_set=record_set,
     )
     with reporting("writing") as report:
-        written = writer.write(
+        return writer.write(
             opened,
             out,
             record_size=record_size,
@@ -106,25 +92,6 @@ def write(
             threads=threads,
             on_progress=report,
         )
-    return Printed(written, _written, wrote={"dataset": Path(out)})
-
-
-def _written(written: Written) -> list[RenderableType]:
-    lines: list[RenderableType] = [
-        f"{counted(written.images, 'image')} in {counted(written.records, 'record')}: "
-        f"{size(written.bytes_in)} -> {size(written.bytes_out)} at full fidelity"
-    ]
-    if written.opaque:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in written.reasons.items())
-        lines.append(f"stored unchanged, lossless transcoding not possible: {reasons}")
-    if written.rejected:
-        lines.append(f"{counted(written.rejected, 'file')} rejected: see rejected.jsonl")
-    if written.ignored:
-        named = ", ".join(written.passed_over[:3]) + (", ..." if written.ignored > 3 else "")
-        lines.append(f"{counted(written.ignored, 'file')} ignored: {named}")
-    if written.reused:
-        lines.append(f"{counted(written.reused, 'record')} were intact already")
-    return [*lines, groups_table(written.groups, written.images)]
 
 
 @app.command
@@ -132,25 +99,7 @@ def info(dataset: Dataset, /) -> Answer:
     """Show images, columns, and bytes and MS-SSIM per fidelity of a dataset."""
     from holdfast.data.records import describing
 
-    return Printed(describing.info(dataset), _described)
-
-
-def _described(found: Description) -> list[RenderableType]:
-    lines: list[RenderableType] = [
-        f"{counted(found.images, 'image')} in {counted(found.records, 'record')}"
-    ]
-    if found.columns:
-        lines.append(
-            "columns: " + ", ".join(f"{name} {kind}" for name, kind in found.columns.items())
-        )
-    if found.classes:
-        shown = ", ".join(found.classes[:10]) + (", ..." if len(found.classes) > 10 else "")
-        lines.append(f"{counted(len(found.classes), 'class', 'classes')}: {shown}")
-    reasons = found.notes.get("reasons")
-    if isinstance(reasons, dict) and reasons:
-        told = ", ".join(f"{count} {why}" for why, count in reasons.items())
-        lines.append(f"stored unchanged, lossless transcoding not possible: {told}")
-    return [*lines, groups_table(found.groups, found.images)]
+    return describing.info(dataset)
 
 
 @app.command
@@ -169,28 +118,7 @@ def verify(
     from holdfast.data.records.checking import verifying
 
     with reporting("verifying") as report:
-        found = verifying.verify(dataset, against=against, threads=threads, on_progress=report)
-    return Printed(found, _verified, exit_code=int(not found.ok))
-
-
-def _verified(found: Verified) -> list[RenderableType]:
-    checked = f"{counted(found.images, 'image')} in {counted(found.records, 'record')}, {size(found.bytes)}"
-    verdict = "damaged" if found.errors else "cannot tell" if found.unknown else "OK"
-    lines: list[RenderableType] = [f"{verdict}: {checked}"]
-    if found.compared:
-        lines.append(
-            f"{counted(found.compared, 'image')} compared with the source, by coefficients"
-        )
-    lines += found.remarks
-    if found.ok:
-        return [*lines]
-    more = found.error_count - len(found.errors)
-    caption = f"and {more:,} more" if more else ""
-    if found.errors:
-        lines.append(_findings(found.errors, caption))
-    if found.unknown:
-        lines.append(_findings(found.unknown, "", "not compared with the source"))
-    return lines
+        return verifying.verify(dataset, against=against, threads=threads, on_progress=report)
 
 
 @app.command
@@ -211,36 +139,7 @@ def repair(
     from holdfast.data.records.checking import repairing
 
     with reporting("repairing") as report:
-        found = repairing.repair(dataset, source=source, replica=replica, on_progress=report)
-    return Printed(found, _repaired, exit_code=int(not found.ok))
-
-
-def _repaired(found: Repaired) -> list[RenderableType]:
-    lines: list[RenderableType] = [
-        f"{one.file}: {size(one.bytes)} restored from the {one.by}" for one in found.repaired
-    ]
-    if found.remaining:
-        lines.append(_findings(found.remaining, "", "still damaged"))
-    elif not found.repaired:
-        lines.append("nothing to repair")
-    return [*lines]
-
-
-def _findings(findings: Iterable[Finding], caption: str, title: str = "") -> Table:
-    return table(
-        {"record": "left", "image": "left", "group": "right", "reason": "left"},
-        [
-            (
-                one.record or "the dataset",
-                one.image or "–",
-                "–" if one.group is None else one.group,
-                one.reason,
-            )
-            for one in findings
-        ],
-        title=title,
-        caption=caption,
-    )
+        return repairing.repair(dataset, source=source, replica=replica, on_progress=report)
 
 
 @app.command
@@ -260,7 +159,7 @@ def cat(
         start: Number of the first image to list.
         limit: Number of images, 0 for all (default: 10 on a terminal, else all).
     """
-    from holdfast.data.records.extracting import samples
+    from holdfast.data.records.export import samples
 
     if image is not None:
         sys.stdout.buffer.write(samples.image_bytes(dataset, image, fidelity=fidelity_of(fidelity)))
@@ -294,10 +193,10 @@ def extract(
         shard_images: Number of images per tar.
         on_fault: What to do with a damaged image: fail, skip, or decode the intact part.
     """
-    from holdfast.data.records.extracting import exporting
+    from holdfast.data.records.export import exporting
 
     with reporting("extracting") as report:
-        found = exporting.extract(
+        return exporting.extract(
             dataset,
             out,
             fidelity=fidelity_of(fidelity),
@@ -306,22 +205,6 @@ def extract(
             on_fault=on_fault,
             on_progress=report,
         )
-    return Printed(found, _extracted, wrote={"written": Path(out)})
-
-
-def _extracted(found: Extracted) -> str:
-    told = [
-        f"{counted(found.images, 'image')} at fidelity {found.fidelity} in "
-        f"{counted(found.files, 'file')}: {size(found.bytes_written)}"
-    ]
-    if found.renamed:
-        told.append(
-            f"{counted(found.renamed, 'image')} were renamed: the id is not a usable file name"
-        )
-    if found.degraded:
-        told.append(f"{counted(found.degraded, 'image')} have a lower fidelity due to damage")
-    told += [f"damaged: {fault}" for fault in found.faults[:10]]
-    return "\n".join(told)
 
 
 for command in (quality, bench):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table, Value, measured
 from holdfast.data.records.format.manifest import Manifest
+from holdfast.numbers import counted
 
 if TYPE_CHECKING:
     from holdfast.data.records.reading.stores import Store
@@ -30,6 +34,49 @@ class Group:
     """Mean MS-SSIM (RGB) of the images that were measured; None if none was."""
 
 
+_COLUMNS = {
+    "group": ColumnFormat("fidelity"),
+    "scans_end": ColumnFormat("to scan"),
+    "bytes": ColumnFormat(),
+    "per_image": ColumnFormat("bytes per image", digits=0),
+    "cumulative_fraction": ColumnFormat("of full", "%", 1),
+    "of_stripped": ColumnFormat("of stripped source", "%", 1),
+    "msssim": ColumnFormat("MS-SSIM", digits=3),
+}
+_SCHEMA = pa.schema(
+    [
+        (name, pa.int64() if name in ("group", "scans_end", "bytes") else pa.float64())
+        for name in _COLUMNS
+    ]
+)
+
+
+def fidelities(groups: Sequence[Group], images: int) -> Section:
+    """What each fidelity costs and shows."""
+    rows = [{**asdict(one), "per_image": one.bytes / images if images else None} for one in groups]
+    table = Table(pa.Table.from_pylist(rows, schema=_SCHEMA), _COLUMNS)
+    return Section("fidelities", "What does each fidelity cost?", "", tables=[table])
+
+
+def figures_of(groups: Sequence[Group]) -> list[Value]:
+    """Bytes and likeness of each fidelity."""
+    return [
+        value
+        for one in groups
+        for value in (
+            Value(f"bytes.{one.group}", one.bytes, "bytes", better="lower"),
+            Value(f"msssim.{one.group}", one.msssim, better="higher"),
+        )
+    ]
+
+
+def unchanged(reasons: Mapping[str, int]) -> list[Finding]:
+    """Why images are stored whole."""
+    told = ", ".join(f"{count:,} {why}" for why, count in reasons.items())
+    lead = "Stored unchanged, lossless transcoding not possible:"
+    return [Finding(f"{told}.", lead=lead)] if reasons else []
+
+
 def groups_of(manifest: Manifest) -> tuple[Group, ...]:
     """[G] what each fidelity of a dataset costs and shows."""
     stripped = manifest.notes.get("stripped_bytes")
@@ -50,7 +97,7 @@ def groups_of(manifest: Manifest) -> tuple[Group, ...]:
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Answer):
     """What `info` tells of a dataset."""
 
     url: str
@@ -67,6 +114,26 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return asdict(self)
+
+    def values(self) -> Sequence[Value]:
+        """Its size, and that of each fidelity."""
+        return [*measured(self, images="", records=""), *figures_of(self.groups)]
+
+    def findings(self) -> Sequence[Finding]:
+        """What it holds."""
+        records = counted(self.records, "record")
+        found = [Finding(f"{counted(self.images, 'image')} in {records}.", "fidelities")]
+        if self.columns:
+            columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+            found.append(Finding(f"{columns}.", lead="Columns:"))
+        if self.classes:
+            shown = ", ".join(self.classes[:10]) + (", ..." if len(self.classes) > 10 else "")
+            found.append(Finding(shown, lead=f"{counted(len(self.classes), 'class', 'classes')}:"))
+        return [*found, *unchanged(self.notes.get("reasons") or {})]
+
+    def sections(self) -> Sequence[Section]:
+        """What each fidelity costs and shows."""
+        return [fidelities(self.groups, self.images)]
 
 
 def info(url: str, *, store: Store | None = None) -> Description:

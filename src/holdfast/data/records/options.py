@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from holdfast.command import Positive, option
 from holdfast.errors import InputError
-from holdfast.numbers import percent, size
 from holdfast.progress import Tracker, track
-from holdfast.report.terminal import table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from holdfast.data.records.describing import Group
 
 Dataset = Annotated[str, option(help="Dataset folder or URL (s3://, gs://, az://, https://).")]
 Fidelity = Annotated[
@@ -60,30 +51,3 @@ def reporting(text: str, unit: str = "bytes") -> Iterator[Callable[[int, int], N
 
     with ExitStack() as stack:
         yield report
-
-
-def groups_table(groups: Sequence[Group], images: int) -> Table:
-    """What each fidelity costs and shows."""
-    return table(
-        {
-            "fidelity": "right",
-            "to scan": "right",
-            "bytes": "right",
-            "per image": "right",
-            "of full": "right",
-            "of stripped source": "right",
-            "MS-SSIM": "right",
-        },
-        [
-            (
-                group.group,
-                group.scans_end,
-                size(group.bytes),
-                size(group.bytes / images) if images else "–",
-                percent(group.cumulative_fraction),
-                percent(group.of_stripped),
-                "–" if group.msssim is None else f"{group.msssim:.3f}",
-            )
-            for group in groups
-        ],
-    )

@@ -27,7 +27,7 @@ PAGES = {
 
 # Address -> the sections of the report that stand there
 SECTIONS = {
-    "/": ("changes", "forecast"),
+    "/": ("changes",),
     "/summary": ("loss", "causes", "preemptions", "status"),
     "/rate": ("rate", "mttf"),
     "/nodes": ("lemons",),

@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError, InputError
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.live import journal
 from holdfast.fleet.live.journal import OUT, Entry, Life, Writer, lives
-from holdfast.fleet.live.proposals import Proposal, proposals
+from holdfast.fleet.live.proposals import Proposal, after_return, proposals
 from holdfast.fleet.live.settings import UNNAMED, Cluster, Settings
 from holdfast.fleet.log import DAY_S, AnyLog, open_log
 from holdfast.fleet.moments import iso, minute
@@ -213,25 +213,33 @@ def actions(log: AnyLog, settings: Settings | None = None, *, propose: bool = Tr
     Args:
         log: a store or an open log.
         settings: how its clusters are acted on.
-        propose: note in the journal what is proposed for the first time.
+        propose: note in the journal what is proposed, or judged, for the first time.
     """
     log = open_log(log)
     settings = settings or Settings()
     store = log.store.path
     before = lives(journal.entries(store))
     found = proposals(log, before)
-    new = [each for each in found if each.id not in before]
+    new = [
+        _entry(each, "proposed", HOLDFAST, each.evidence) for each in found if each.id not in before
+    ]
+    back = [life for life in before.values() if life.state in journal.AFTER["judged"]]
+    told = ((life, after_return(log, life)) for life in back)
+    new += [
+        _entry(life, "judged", HOLDFAST, text)
+        for life, text in told
+        if text and text.partition(":")[0] != life.steps[-1].why.partition(":")[0]
+    ]
     if propose and new:
         with suppress(HoldfastError), journal.writing(store) as writer:  # who may only read, reads
-            known = lives(writer.entries)
             for each in new:
-                if each.id not in known:
-                    writer.add(_entry(each, "proposed", HOLDFAST, each.evidence))
+                if _state(writer, each.id) in journal.AFTER[each.event]:
+                    writer.add(each)
     waiting = [each for each in found if each.state not in ("rejected", *OUT)]
     commands = {each.id: _line(settings, each, "drain", each.reason) for each in waiting}
-    told = {each.id: shlex.join(commands[each.id]) for each in waiting}
+    lines = {each.id: shlex.join(commands[each.id]) for each in waiting}
     after = lives(journal.entries(store)).values()
-    return Actions(waiting, [each for each in after if each.state != "proposed"], told, log=log)
+    return Actions(waiting, [each for each in after if each.state != "proposed"], lines, log=log)
 
 
 def act(

@@ -15,13 +15,14 @@ Statistics in Medicine 27).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from holdfast.fleet.failure_model import weighted_poisson_interval
-from holdfast.fleet.live.rules import History, Places, Times
+from holdfast.fleet.live.rules import History
 from holdfast.stats import FloatArray
 
 FEWEST = 5  # Matched nodes below which all that qualify are taken
@@ -56,7 +57,7 @@ class Followed:
     hours: Amount  # Lost in those failures and out of service after them
     matched_hours: Amount
     node_days: float
-    before: float | None  # Failures per node-day in as long a time before
+    before: float | None  # Failures per node-day in as long a time before, of those with a match
     full: int  # Nodes that were followed all the time; of them ...
     again: int  # ... failed again
     matched_again: float | None  # Share of the matched nodes that failed in that time
@@ -65,9 +66,7 @@ class Followed:
 
 def follow(
     past: History,
-    places: Places,
-    begin_s: Times,
-    end_s: Times,
+    done: Sequence[tuple[int, float, float]],
     horizon_s: float,
     hours_out: FloatArray | float = 0.0,
     *,
@@ -77,9 +76,8 @@ def follow(
 
     Args:
         past: the log.
-        places: of the nodes, shape (n,), in order of `begin_s`.
-        begin_s: when it was done, shape (n,).
-        end_s: when it was over, and following begins, shape (n,).
+        done: place of the node, when it was done, and when it was over, so that following begins; in
+            order of time.
         horizon_s: for how long nodes are followed, at most.
         hours_out: for which a failure takes each node away, beside the work that it loses, shape (nodes,).
         by_history: match only nodes that failed as often in the time before.
@@ -92,33 +90,33 @@ def follow(
     days = before = used_before = 0.0
     full = again = unmatched = 0
     shares, parts = [], []
-    for k, node in enumerate(places):
-        until = min(end_s[k] + horizon_s, log.end_s)
+    last = np.full(len(kinds), -np.inf)  # when it was last done to each node
+    for node, begin_s, end_s in done:
+        until = min(end_s + horizon_s, log.end_s)
         # The check that fired, or the failure that was seen, is no failure after it.
-        rows = past.between(end_s[k] + log.assumptions.check_before_s, until)
-        used = past.used(until) - past.used(end_s[k])
-        earlier = past.used(begin_s[k]) - past.used(begin_s[k] - horizon_s)
+        rows = past.between(end_s + log.assumptions.check_before_s, until)
+        used = past.used(until) - past.used(end_s)
+        earlier = past.used(begin_s) - past.used(begin_s - horizon_s)
         failed = np.bincount(place[rows], blame[rows], len(kinds))
-        ago = past.between(begin_s[k] - horizon_s, begin_s[k])
+        ago = past.between(begin_s - horizon_s, begin_s)
         history = np.bincount(place[ago], blame[ago], len(kinds))
-        recent = places[:k][begin_s[:k] > begin_s[k] - horizon_s]
-        fit = (kinds == kinds[node]) & (used > 0)
-        fit[node] = fit[recent] = False
+        last[node] = begin_s
+        fit = (kinds == kinds[node]) & (used > 0) & (last <= begin_s - horizon_s)
         if by_history:
             fit &= np.abs(history - history[node]) < FAILED
         near = fit & (earlier <= ALIKE * earlier[node]) & (earlier >= earlier[node] / ALIKE)
         fit = near if near.sum() >= FEWEST else fit
-        before += history[node]
-        used_before += earlier[node]
         if not fit.any():
             unmatched += 1
             continue
+        before += history[node]
+        used_before += earlier[node]
         mine = place[rows] == node
         own[rows] += mine
         parts.append(float(used[node] / used[fit].sum()))
         matched[rows] += fit[place[rows]] * parts[-1]
         days += used[node]
-        if until == end_s[k] + horizon_s:
+        if until == end_s + horizon_s:
             full += 1
             again += int(failed[node] >= FAILED)
             shares.append(float(np.mean(failed[fit] >= FAILED)))

@@ -3,7 +3,7 @@
 A rule is replayed through the log (`rules`); the nodes that it pulls are followed beside matched ones
 (`following`). A pull moves the node's work to such nodes until the horizon, so it saves what the node
 then lost more than they did in as much time: work, and hours out of service after its failures. It
-costs the repair, on all GPUs of the node.
+costs the repair, on all GPUs of the node, as far as it was not out anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.lemon_model import DAYS_PER_MONTH
 from holdfast.fleet.live.following import Amount, Followed, follow
-from holdfast.fleet.live.rules import History, Rule, RuleFile, columns, firings, history, read_rules
+from holdfast.fleet.live.rules import History, Rule, RuleFile, firings, history, read_rules
 from holdfast.fleet.log import DAY_S, HOUR_S, AnyLog, open_log
 from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
 from holdfast.fleet.schema import Row
@@ -48,7 +48,7 @@ VERDICTS = {
     "short": "cannot tell: the log ends before a node was followed for the whole horizon",
     "no cost": "cannot tell: nothing says how long a repair takes; state `repair` in the rule",
     "lower": "fails less than nodes left alone",
-    "higher": "fails more than nodes left alone",
+    "higher": "still fails more than nodes left alone",
     "same": "no difference from nodes left alone can be told",
     "early": "too early to say",
     "unmatched": "cannot tell: no node with such a history was left alone",
@@ -65,8 +65,9 @@ class Judgement(Doubtful):
     # (failures); saved, cost (of the repairs), wasted (of nodes that did not fail again), net (hours);
     # verdict. Amounts have their 95 % interval in _low and _high; what is not known is None.
     rules: list[Row]
-    # One per kind: action, times, nodes, still_out, hours_out (median), before, after and matched (nodes
-    # left alone; failures per 1,000 node-days), verdict
+    # One per kind: action, times, nodes, still_out, unmatched (times that no node matches: they are in
+    # no rate), hours_out (median), rate_before, rate_after and
+    # rate_matched (of nodes left alone; failures per 1,000 node-days), verdict
     actions: list[Row]
     horizon_s: float
     unit: str  # GPU-hours or node-hours
@@ -87,15 +88,8 @@ class Judgement(Doubtful):
     def values(self) -> Sequence[Value]:
         """What each rule would have won."""
         return [
-            Value(
-                f"net.{row['rule']}",
-                row["net"],
-                self.unit,
-                (row["net_low"], row["net_high"]),
-                "higher",
-            )
+            Value(f"net.{row['rule']}", row["net"], self.unit, (row["net_low"], row["net_high"]))
             for row in self.rules
-            if row["net"] is not None
         ]
 
     def findings(self) -> Sequence[Finding]:
@@ -106,34 +100,22 @@ class Judgement(Doubtful):
 
     def sections(self) -> Sequence[Section]:
         """What would each rule have won? What did actions win?"""
-        hours = {"unit": self.unit.replace("hours", "h"), "digits": 0}
-        share = {"unit": "%", "digits": 0}
         rules, actions = (
-            [{**row, "verdict": VERDICTS[row["verdict"]].partition(":")[0]} for row in rows]
+            [{**row, "judged": VERDICTS[row["verdict"]].partition(":")[0]} for row in rows]
             for rows in (self.rules, self.actions)
         )
         judged = table(
             rules,
-            "rule pulls failed_again matched_again false_alarms_per_month saved cost wasted net verdict",
-            "One row per rule. Failed again: of nodes followed for the whole horizon, and of matched ones.",
-            failed_again={"label": "Failed again", **share},
-            matched_again={"label": "Matched nodes", **share},
-            false_alarms_per_month={"label": "False alarms", "unit": "a month", "digits": 1},
-            saved=hours,
-            cost=hours,
-            wasted=hours,
-            net={**hours, "interval": ("net_low", "net_high")},
-            verdict="Verdict",
+            "rule pulls failed_again matched_again false_alarms_per_month saved cost wasted net judged",
+            f"One row per rule; hours are {self.unit}. Failed again: of nodes followed for the whole "
+            "horizon, and of matched ones.",
         )
         acted = table(
             actions,
-            "action times nodes still_out hours_out before after matched verdict",
-            f"One row per kind of action. Failures {RATE_UNIT}, in a horizon before and after it.",
+            "action times nodes still_out unmatched hours_out rate_before rate_after rate_matched judged",
+            f"One row per kind of action. Failures {RATE_UNIT}, in a horizon before it and after it (or up "
+            "to the end of the log); times without a match are in no rate.",
             "The log shows no drain, cordon, reboot or repair.",
-            hours_out={"label": "Out, median", "unit": "h", "digits": 1},
-            after={"label": "After", "digits": 1, "interval": ("after_low", "after_high")},
-            matched={"label": "Left alone", "digits": 1},
-            verdict="Verdict",
         )
         parameters = {"horizon": duration(self.horizon_s), "log": duration(self.days * DAY_S)}
         nothing = (
@@ -181,7 +163,7 @@ def judge(log: AnyLog, rules: str | Path | RuleFile) -> Judgement:
     """
     given = rules if isinstance(rules, RuleFile) else read_rules(rules)
     log = open_log(log)
-    if not log.count("attempts") or not log.nodes_known:
+    if not log.ended() or not log.nodes_known:
         raise InputError(
             "rules need attempts and their nodes",
             code="no-data",
@@ -217,21 +199,36 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
     names = past.nodes["node"].to_pylist()
     pulls: list[tuple[int, float]] = []
     last: dict[int, float] = {}
-    for place, at_s in zip(*(each.tolist() for each in firings(past, rule)), strict=True):
+    for place, at_s in firings(past, rule):
         if at_s >= last.get(place, -math.inf) + horizon_s:
             last[place] = at_s
             pulls.append((place, at_s))
     # Those near the end of the log have their cost behind them, and what they save before them
-    places, times = columns([pull for pull in pulls if pull[1] + horizon_s <= log.end_s])
-    found = follow(past, places, times, times, horizon_s, out)
-    # What a pull costs: stated, or as long as nodes were out in this log
+    done = [(place, at_s, at_s) for place, at_s in pulls if at_s + horizon_s <= log.end_s]
+    found = follow(past, done, horizon_s, out)
+    # What a pull costs: the time stated, or as long as nodes were out in this log; less what they were out
+    # anyway, as after the failure that made the rule fire
     lengths = [row["out_s"] for row in outages if row["end_s"] is not None]
     cost = wasted = net = None
+
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for row in outages:
+        spans.setdefault(row["node"], []).append((row["start_s"], row["start_s"] + row["out_s"]))
+
+    def hours(length_s: float) -> float:
+        extra_s = 0.0
+        for place, low, _ in done:
+            high = low + max(length_s, 0.0)
+            away = (
+                max(min(high, ends) - max(low, begins), 0)
+                for begins, ends in spans.get(names[place], ())
+            )
+            extra_s += past.width[place] * max(high - low - sum(away), 0.0)
+        return extra_s / HOUR_S
+
     if rule.repair is not None or len(lengths) > 1:
-        stated = (
-            mean_interval(lengths) if rule.repair is None else (rule.repair, 2 * (rule.repair,))
-        )
-        cost = Amount(stated[0], *stated[1]).scaled(float(past.width[places].sum()) / HOUR_S)
+        mean = mean_interval(lengths) if rule.repair is None else (rule.repair, 2 * (rule.repair,))
+        cost = Amount(*map(hours, (mean[0], *mean[1])))
         net = found.hours - found.matched_hours - cost
     months = (log.end_s - log.begin_s) / DAY_S / DAYS_PER_MONTH
     open_months = months - horizon_s / DAY_S / DAYS_PER_MONTH
@@ -281,18 +278,14 @@ def _actions(past: History, outages: list[Row], horizon_s: float) -> Iterator[Ro
         over = [row for row in mine if row["end_s"] is not None]
         if not mine:
             continue
-        places = np.array([known[row["node"]] for row in over], np.int64)
-        begin_s, end_s = np.array([[row["start_s"], row["end_s"]] for row in over]).reshape(-1, 2).T
-        found = follow(past, places, begin_s, end_s, horizon_s, by_history=True)
+        done = [(known[row["node"]], row["start_s"], row["end_s"]) for row in over]
+        found = follow(past, done, horizon_s, by_history=True)
         # Nothing to hold it against: before and after alone would mislead
         verdict = "unmatched" if found.unmatched else "early"
-        rates = dict.fromkeys(("after", "matched"))
+        after = matched = None
         if found.node_days:
             scale = 1000 / found.node_days
-            rates = {
-                "after": found.failures.scaled(scale),
-                "matched": found.matched_failures.scaled(scale),
-            }
+            after, matched = found.failures.scaled(scale), found.matched_failures.scaled(scale)
             less = found.matched_failures - found.failures
             verdict = "early" if found.matched_failures.value < FEWEST_DUE else "same"
             verdict = "lower" if less.low > 0 else "higher" if less.high < 0 else verdict
@@ -301,12 +294,13 @@ def _actions(past: History, outages: list[Row], horizon_s: float) -> Iterator[Ro
             "times": len(mine),
             "nodes": len({row["node"] for row in mine}),
             "still_out": len(mine) - len(over),
+            "unmatched": found.unmatched,
             "hours_out": float(np.median([row["out_s"] for row in over])) / HOUR_S
             if over
             else None,
-            "before": found.before and 1000 * found.before,
-            **_flat("after", rates["after"]),
-            **_flat("matched", rates["matched"]),
+            "rate_before": found.before and 1000 * found.before,
+            **_flat("rate_after", after),
+            **_flat("rate_matched", matched),
             "verdict": verdict,
         }
 

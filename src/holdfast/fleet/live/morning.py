@@ -80,22 +80,21 @@ class Morning(Doubtful):
 
     def findings(self) -> Sequence[Finding]:
         """The changes, one sentence each."""
-        return [
-            Finding(self._losses(), "changes"),
-            *(Finding(text, at) for text, at in self._changes()),
-        ]
+        return [Finding(text, "changes") for text in (self._losses(), *self._changes())]
 
     def _losses(self) -> str:
+        if self.until_s == self.since_s:
+            return f"Nothing is new: the log ends at the last look, {minute(self.until_s)}."
         failures, hours = counted(int(self.lost["failures"]), "failure"), brief(self.lost["hours"])
         span = duration(self.until_s - self.since_s)
         text = f"{failures} and {hours} {self.unit} lost since {minute(self.since_s)}"
         text += f", {WORDS[self.verdict]}"
         if self.usual is None:
             return f"{text}: the log before is too short for {span}."
-        usual = " and ".join(_brief(self.usual[kind]) for kind in forecast.KINDS)
-        return f"{text} (in {span} {usual})."
+        usual, cost = (_brief(self.usual[kind]) for kind in forecast.KINDS)
+        return f"{text} (in {span} usually {usual} failures and {cost} {self.unit})."
 
-    def _changes(self) -> Iterator[tuple[str, str]]:
+    def _changes(self) -> Iterator[str]:
         for text, names in (
             ("New lemon nodes: {}.", self.new_lemons),
             ("No longer lemon nodes: {}.", self.gone_lemons),
@@ -106,74 +105,48 @@ class Morning(Doubtful):
             ),
         ):
             if names:
-                yield text.format(listed(names, 4)), "changes"
+                yield text.format(listed(names, 4))
         for row in self.forecasts:
             if row["came"] and row["until_s"] > self.since_s and (wrong := forecast.missed(row)):
                 said = ", ".join(
                     f"{k} {_brief(row[k])}, came {brief(row['came'][k])}" for k in wrong
                 )
-                yield (
-                    f"The forecast of the {row['span']} to {minute(row['until_s'])} failed: {said}.",
-                    "forecast",
-                )
+                moment = minute(row["until_s"])
+                yield f"The forecast of the {row['span']} to {moment} failed: {said}."
 
     def sections(self) -> Sequence[Section]:
         """What changed, and what is to come."""
-        names = dict(zip(forecast.KINDS, ("failures", f"{self.unit} lost"), strict=True))
-        usual = self.usual or {}
-        rows = [
-            {"what": name, "since": self.lost[kind], **_columns(usual.get(kind))}
-            for kind, name in names.items()
-        ]
-        coming = [
-            {"what": f"{name}, next {row['span']}", **_columns(row[kind])}
+        usual = self.usual or dict.fromkeys(forecast.KINDS)
+        spans = [("since the last look", self.lost, usual)]
+        spans += [
+            (f"next {row['span']}", dict.fromkeys(forecast.KINDS), row)
             for row in self.forecasts
             if row["came"] is None
-            for kind, name in names.items()
         ]
-        interval = {"digits": 1, "interval": ("low", "high")}
-        changed, expected = (
-            table(
-                rows,
-                columns,
-                empty="The log is too short for a forecast.",
-                what="Lost",
-                since={"label": "Since then", "digits": 1},
-                value={"label": label, **interval},
-            )
-            for rows, columns, label in (
-                (rows, "what since value", "Usual"),
-                (coming, "what value", "Expected"),
-            )
-        )
+        rows = [
+            {"what": f"{name}, {span}", "came": lost[kind]}
+            | dict(zip(("expected_loss", "low", "high"), amounts[kind] or (None,) * 3, strict=True))
+            for span, lost, amounts in spans
+            for kind, name in zip(forecast.KINDS, ("failures", self.unit), strict=True)
+        ]
         scores = "; ".join(
-            f"{names[kind]}: {percent(each['coverage'])} of {each['n']} forecasts were right, "
+            f"{percent(each['coverage'])} of {each['n']} forecasts of {kind} were right, and "
             f"{brief(each['bias'])} times the expected came"
             for kind, each in self.scores.items()
         )
         return [
             Section(
                 "changes",
-                "What changed since the last look?",
-                f"Since {minute(self.since_s)}, {WORDS[self.verdict]}.",
-                tables=[changed],
-            ),
-            Section(
-                "forecast",
-                "What is to come?",
+                "What changed, and what is to come?",
                 f"{scores or 'No forecast is over yet'}.",
-                tables=[expected],
+                tables=[table(rows, "what came expected_loss", f"Since {minute(self.since_s)}.")],
                 how=how("forecast"),
-            ),
+            )
         ]
 
 
 def _brief(amount: Amount) -> str:
     return f"{brief(amount.value)} {brief_interval(amount.low, amount.high)}"
-
-
-def _columns(amount: Amount | None) -> Row:
-    return dict(zip(Amount._fields, amount or (None,) * 3, strict=True))
 
 
 def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> Morning:
@@ -201,7 +174,7 @@ def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> M
         forecast.keep(log)
     lemons = analysis.lemons
     known = set()
-    if log.nodes_known and log.count("attempts"):
+    if log.nodes_known and log.ended():
         past = history(log)
         places = past.lemons(at_s, log.assumptions.lemon_fdr)
         known = {past.nodes["node"][place].as_py() for place in places}
@@ -229,18 +202,19 @@ def silent(log: FleetLog) -> list[Row]:
     """
     hour = bucket("at_s", HOUR_S)
     rows = log.rows(
-        f"""SELECT source, count(DISTINCT {hour}) AS hours, min(at_s) AS first_s, max(at_s) AS last_s FROM (
+        f"""SELECT trim(source) AS source, count(DISTINCT {hour}) AS hours, max(at_s) AS last_s,
+            (max(at_s) - min(at_s)) / {HOUR_S} AS known, ({log.end_s} - max(at_s)) / {HOUR_S} - 1 AS gone
+        FROM (
             SELECT 'check ' || "check" AS source, time_s AS at_s FROM {log.table("health")}
             UNION ALL SELECT 'attempts ' || coalesce(cluster, ''), stop_s FROM {log.attempts}
-        ) AS signs GROUP BY source ORDER BY source"""
+        ) AS signs GROUP BY source HAVING count(DISTINCT {hour}) >= {FEWEST_HOURS} ORDER BY source"""
     )
-    found = []
-    for row in rows:
-        share = row["hours"] / max((row["last_s"] - row["first_s"]) / HOUR_S, row["hours"])
-        gone = (log.end_s - row["last_s"]) / HOUR_S - 1  # its next sign may just not be due
-        if row["hours"] >= FEWEST_HOURS and gone > 0 and (1 - share) ** gone < CHANCE:
-            found.append({"source": row["source"].strip(), "last_s": row["last_s"]})
-    return found
+    return [
+        {"source": row["source"], "last_s": row["last_s"]}
+        for row in rows
+        if row["gone"] > 0
+        and (1 - row["hours"] / max(row["known"], row["hours"])) ** row["gone"] < CHANCE
+    ]
 
 
 def looks(log: FleetLog) -> dict[str, float]:

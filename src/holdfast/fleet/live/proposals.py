@@ -16,12 +16,15 @@ import math
 from dataclasses import dataclass
 
 from holdfast.fleet.lemon_model import DAYS_PER_MONTH
-from holdfast.fleet.live.journal import OVER, Life
+from holdfast.fleet.live.following import follow
+from holdfast.fleet.live.journal import AS_BAD, OVER, Life
+from holdfast.fleet.live.judge import FEWEST_DUE
+from holdfast.fleet.live.rules import history
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.losses import GPU_HOURS, Goodput, goodput
 from holdfast.fleet.node_ranking import Lemons, lemons
 from holdfast.fleet.schema import Row
-from holdfast.numbers import number, probability
+from holdfast.numbers import brief, number, probability
 from holdfast.tables import literal
 
 Z95 = 1.959964
@@ -121,3 +124,25 @@ def _repair(log: FleetLog, node: str, unit: str) -> float | None:
         return None
     known = f"SELECT max(gpus) FROM {log.table('nodes')} WHERE node = {literal(node)}"
     return float(seconds) / HOUR_S * ((log.value(known) or 0) if unit == GPU_HOURS else 1)
+
+
+def after_return(log: FleetLog, life: Life) -> str:
+    """What became of a node since it is back, beside matched nodes; "" while it is too early to say."""
+    begin_s, end_s = life.when("drained"), life.when("returned")
+    name = f"{life.cluster}:{life.node}" if life.cluster else life.node
+    past = history(log)
+    places = {each: place for place, each in enumerate(past.nodes["node"].to_pylist())}
+    if begin_s is None or end_s is None or end_s >= log.end_s or name not in places:
+        return ""
+    found = follow(past, [(places[name], begin_s, end_s)], log.end_s - end_s)
+    since, matched = found.failures, found.matched_failures
+    text = (
+        f"{brief(since.value)} failures in {brief(found.node_days)} node-days since, "
+        f"{brief(matched.value)} on matched nodes"
+    )
+    if (since - matched).low > 0:
+        return f"{AS_BAD}: {text}"
+    due = (found.before or 0.0) * found.node_days
+    if due >= FEWEST_DUE and since.high < due:
+        return f"mended: {text}; {brief(due)} were due at its old rate"
+    return ""

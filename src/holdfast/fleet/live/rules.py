@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Meta
@@ -38,7 +37,6 @@ from holdfast.stats import FloatArray
 from holdfast.tables import literal
 
 Times = FloatArray
-Places = npt.NDArray[np.int64]
 KINDS = ("check", "failures", "lemon_fdr")  # What fires, one per rule
 PART_S = 6.0 * HOUR_S  # A log's exposure is known at moments so far apart, in a short log ...
 FEWEST_PARTS = 56  # ... at so many; between them it grows evenly
@@ -139,22 +137,18 @@ class History:
         at_s = self.log.begin_s + parts * self.part_s
         rows = self.incidents.slice(0, self.between(-np.inf, at_s).stop)
         days = self.days.filter(pc.less(self.days["part"], parts))
-        of_node = np.zeros((4, self.nodes.num_rows))
-        for row, table, values in (
-            (0, days, days["node_days"]),
-            (1, rows, rows["blame"]),
-            (2, rows, rows["known"].cast(pa.float64())),
-            (3, rows, pa.array(np.ones(rows.num_rows))),
-        ):
-            np.add.at(of_node[row], table["place"].to_numpy(), values.to_numpy())
+        count = self.nodes.num_rows
+        place = rows["place"].to_numpy()
         days = days.append_column("attempt_days", days["node_days"])
         signals = NodeSignals(self.nodes, days, rows)
         detector = LemonDetector(fdr).fit(
             self.nodes["node"].to_pylist(),
-            node_days=of_node[0],
-            failures=of_node[1],
-            known_failures=of_node[2],
-            jobs=of_node[3],  # each incident brings a job that had not blamed the node
+            node_days=np.bincount(days["place"], days["node_days"], count),
+            failures=np.bincount(place, rows["blame"], count),
+            known_failures=np.bincount(place, rows["known"], count),
+            jobs=np.bincount(
+                place, minlength=count
+            ),  # each incident brings one that is new to the node
             exposure=signals.exposure,
             kinds=self.kinds,
             p_values_without=signals.p_values_without,
@@ -208,55 +202,43 @@ def history(log: FleetLog) -> History:
     return History(log, nodes, signals.kinds, found, days, part_s)
 
 
-def firings(past: History, rule: Rule) -> tuple[Places, Times]:
-    """Nodes (places) for which a rule fires, and when, in order of time, each shape (n,)."""
-    if rule.failures:
-        return _frequent(past, rule)
+def firings(past: History, rule: Rule) -> list[tuple[int, float]]:
+    """Nodes (places) for which a rule fires, and when (epoch seconds), in order of time."""
     if rule.lemon_fdr:
         return _lemons(past, rule)
     log = past.log
-    rows = log.rows(
-        f"""SELECT node, time_s, "check", severity, xid FROM {log.table("health")}
-        WHERE result = 'fail' AND time_s BETWEEN {log.begin_s} AND {log.end_s} ORDER BY time_s, node"""
-    )
-    told = log.taxonomy.classify(*([row[name] for row in rows] for name in ("check", "xid")))
+    if rule.failures:  # shared blame counts in parts
+        rows = log.rows(
+            f"""SELECT node, stop_s AS at_s FROM (
+                SELECT node, stop_s, sum(blame) OVER (PARTITION BY node ORDER BY stop_s
+                    RANGE BETWEEN {float(rule.within)} PRECEDING AND CURRENT ROW) AS recent
+                FROM {node_incidents(log)}
+            ) AS counted WHERE recent >= {rule.failures - 1e-9} ORDER BY at_s, node"""
+        )
+    else:
+        rows = log.rows(
+            f"""SELECT node, time_s AS at_s, "check", severity, xid FROM {log.table("health")}
+            WHERE result = 'fail' AND time_s BETWEEN {log.begin_s} AND {log.end_s}
+            ORDER BY at_s, node"""
+        )
+        told = log.taxonomy.classify(*([row[name] for row in rows] for name in ("check", "xid")))
+        rows = [
+            row
+            for row, of in zip(rows, told.to_pylist(), strict=True)
+            for words in [(row["check"], of["symptom"], row["severity"] or of["severity"])]
+            if any(fnmatch(word.lower(), rule.check.lower()) for word in words)
+        ]
     known = {name: place for place, name in enumerate(past.nodes["node"].to_pylist())}
-    fired = [
-        (known[row["node"]], row["time_s"])
-        for row, of in zip(rows, told.to_pylist(), strict=True)
-        for words in [(row["check"], of["symptom"], row["severity"] or of["severity"])]
-        if row["node"] in known and any(fnmatch(word.lower(), rule.check.lower()) for word in words)
-    ]
-    return columns(fired)
+    return [(known[row["node"]], row["at_s"]) for row in rows if row["node"] in known]
 
 
-def _frequent(past: History, rule: Rule) -> tuple[Places, Times]:
-    """A node fails `failures` times `within` a time; shared blame counts in parts."""
-    place, blame = (past.incidents[name].to_numpy() for name in ("place", "blame"))
-    fires = np.zeros(place.size, bool)
-    for node in np.unique(place):
-        mine = np.flatnonzero(place == node)
-        grown = np.concatenate([[0.0], blame[mine].cumsum()])
-        first = np.searchsorted(past.stop_s[mine], past.stop_s[mine] - rule.within, "left")
-        fires[mine] = grown[1:] - grown[first] >= rule.failures - 1e-9
-    return place[fires].astype(np.int64), past.stop_s[fires]
-
-
-def _lemons(past: History, rule: Rule) -> tuple[Places, Times]:
+def _lemons(past: History, rule: Rule) -> list[tuple[int, float]]:
     """`fleet lemons` names a node, asked at the ends of parts; nothing new where nothing failed."""
-    step = max(round(rule.every / past.part_s), 1)
-    parts = int((past.log.end_s - past.log.begin_s) / past.part_s)
-    edges = past.log.begin_s + past.part_s * np.arange(step, parts + 1, step)
-    found = [
-        (place, float(at))
-        for before, at in zip(edges - step * past.part_s, edges, strict=True)
-        if past.between(before, at).stop > past.between(before, at).start
-        for place in past.lemons(float(at), rule.lemon_fdr)
+    step_s = max(round(rule.every / past.part_s), 1) * past.part_s
+    edges = np.arange(past.log.begin_s + step_s, past.log.end_s, step_s).tolist()
+    return [
+        (place, at_s)
+        for at_s in edges
+        if len(past.stop_s[past.between(at_s - step_s, at_s)])
+        for place in past.lemons(at_s, rule.lemon_fdr)
     ]
-    return columns(found)
-
-
-def columns(found: list[tuple[int, float]]) -> tuple[Places, Times]:
-    """Pairs of a place and a time as two arrays."""
-    places, times = np.array(found, np.float64).reshape(-1, 2).T
-    return places.astype(np.int64), times

@@ -8,7 +8,7 @@
 
 `Query` is the question; `asking.py` has what can be asked. A regex becomes an automaton over bytes
 (`regex/`), that one over tokens (`tokens/`, `canonical/`), and the model is asked along its arcs
-(`searching/`, `sampling/`). Names are imported when they are first used.
+(`searches/`, `sampling/`). Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from holdfast.lm.models.loading import load
     from holdfast.lm.models.protocol import Cost, LanguageModel, NextToken
     from holdfast.lm.query.asking import count, mass, sample, search
-    from holdfast.lm.query.audits.closing_words import audit_cloze
-    from holdfast.lm.query.audits.comparing_groups import audit_bias
-    from holdfast.lm.query.audits.listing_words import audit_toxicity
-    from holdfast.lm.query.audits.memorizing import audit_memorization
+    from holdfast.lm.query.audits.bias import audit_bias
+    from holdfast.lm.query.audits.cloze import audit_cloze
+    from holdfast.lm.query.audits.memorization import audit_memorization
     from holdfast.lm.query.audits.templates import (
         Bias,
         Cloze,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         escape,
         read_template,
     )
+    from holdfast.lm.query.audits.toxicity import audit_toxicity
     from holdfast.lm.query.many import ask_many
     from holdfast.lm.query.planning import Plan, draw, plan
     from holdfast.lm.query.queries import Query
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.lm.query.regex.dfa import ByteDfa
     from holdfast.lm.query.regex.language import compile_regex
     from holdfast.lm.query.results import Counts, Mass, Match, Matches, Progress, Sample, Samples
-    from holdfast.lm.query.searching.finding import Search
+    from holdfast.lm.query.searches.finding import Search
     from holdfast.lm.tokenizers.loading import load_tokenizer
     from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
@@ -68,14 +68,14 @@ _HOMES = {
     "Questions": "query.questions",
     "Sample": "query.results",
     "Samples": "query.results",
-    "Search": "query.searching.finding",
+    "Search": "query.searches.finding",
     "Tokenizer": "tokenizers.tokenizer",
     "Toxicity": "query.audits.templates",
     "ask_many": "query.many",
-    "audit_bias": "query.audits.comparing_groups",
-    "audit_cloze": "query.audits.closing_words",
-    "audit_memorization": "query.audits.memorizing",
-    "audit_toxicity": "query.audits.listing_words",
+    "audit_bias": "query.audits.bias",
+    "audit_cloze": "query.audits.cloze",
+    "audit_memorization": "query.audits.memorization",
+    "audit_toxicity": "query.audits.toxicity",
     "compile_regex": "query.regex.language",
     "count": "query.asking",
     "draw": "query.planning",

@@ -24,7 +24,7 @@ from holdfast.lm.query.results import (
     Samples,
 )
 from holdfast.lm.query.sampling.methods import Method, sample_compiled
-from holdfast.lm.query.searching.finding import Search
+from holdfast.lm.query.searches.finding import Search
 from holdfast.lm.query.tokens.counting import count_token_paths
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.decoding import Rule
-from holdfast.lm.query.results import Mass, MassStep, Progress
-from holdfast.lm.query.searching.evaluating import Evaluator
-from holdfast.lm.query.searching.given import Scale, scales, total
-from holdfast.lm.query.searching.snapshots import Keeper
-from holdfast.lm.query.searching.tree import Tree
+from holdfast.lm.query.results import Mass, MassStep, Progress, about
+from holdfast.lm.query.searches.evaluating import Evaluator
+from holdfast.lm.query.searches.given import Scale, scales, total
+from holdfast.lm.query.searches.snapshots import Keeper
+from holdfast.lm.query.searches.tree import Tree
 
 OFTEN = 256
 """The bounds are taken after each this part of the prefixes so far."""
@@ -95,6 +95,7 @@ def mass_compiled(
         stopped,
         query.decoding(),
         compiled.notes,
+        about(query, model.name),
     )
 
 

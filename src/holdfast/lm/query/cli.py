@@ -5,36 +5,28 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from holdfast.command import (
     Answer,
     Count,
+    Facts,
     Options,
     Output,
     Positive,
-    Printed,
     common,
-    facts,
     option,
     room,
 )
 from holdfast.errors import InputError
-from holdfast.lm.query.live import Notes, match_table, watching
-from holdfast.lm.query.options import Model, QueryOptions, exit_code, open_model
-from holdfast.numbers import bounds, counted, number, probability
+from holdfast.lm.query.live import Notes, watching
+from holdfast.lm.query.options import Model, QueryOptions, open_model
 from holdfast.progress import remark
-from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from holdfast.answer import Page
-    from holdfast.lm.query.planning import Plan
-    from holdfast.lm.query.results import Counts, Mass, Matches, Samples
     from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 app = room("query", "Query a model with regular expressions.")
@@ -85,9 +77,9 @@ def plan(
     asked, vocabulary = query.build(), _tokenizer(tokenizer)
     found = planning.plan(asked, vocabulary)
     if svg is None or vocabulary is None:
-        return Printed(found, _planned)
+        return found
     planning.draw(asked, vocabulary, svg)
-    return Printed(found, _planned, wrote={"picture": svg})
+    return replace(found, picture=svg)
 
 
 @app.command
@@ -113,8 +105,7 @@ def search(
     with watching(notes) as watch:
         found = asking.search(opened, query.build(), n, **vars(how), watch=watch).result()
     notes.show(found.notes)
-    code = exit_code(found.stopped, not found.complete)
-    return _rows(found, found.to_dict(), ROW, form, _matches, code)
+    return _rows(found, found.to_dict(), ROW, form)
 
 
 @app.command
@@ -142,7 +133,7 @@ def sample(
     drawn = asking.sample(open_model(model), query.build(), n, seed, method=method, batch=batch)  # type: ignore[arg-type]
     Notes().show(drawn.notes)
     rows = [{"text": text, "share": share} for text, share in drawn.texts]
-    return _rows(drawn, rows, ("text", "share"), form, _samples, exit_code(drawn.stopped, False))
+    return _rows(drawn, rows, ("text", "share"), form)
 
 
 @app.command
@@ -164,18 +155,7 @@ def mass(
     with watching(notes) as watch:
         found = asking.mass(opened, asked, tol, **vars(how), watch=watch)
     notes.show(found.notes)
-
-    def page() -> Page:
-        from holdfast.lm.query.pages import mass_page
-
-        return mass_page(asked, opened.name, found)
-
-    return Printed(
-        found,
-        _bounds,
-        make_page=page,
-        exit_code=exit_code(found.stopped, False),
-    )
+    return found
 
 
 @app.command
@@ -189,7 +169,7 @@ def count(
     """
     from holdfast.lm.query import asking
 
-    return Printed(asking.count(query.build(), _tokenizer(tokenizer), longest), _counted)
+    return asking.count(query.build(), _tokenizer(tokenizer), longest)
 
 
 @app.command
@@ -211,35 +191,28 @@ def many(
         processes: Number of worker processes (default: all cores).
         ray: Address of a Ray cluster to use instead of processes.
     """
-    from holdfast.lm.query.many import ask_many
+    from holdfast.lm.query.many import Records, ask_many
     from holdfast.lm.query.questions import read_questions
 
     read = read_questions(questions)
     records = ask_many(
         read.models, read.queries, read.ask, read.options, processes=processes, ray=ray, out=out
     )
-    failed = any("error" in record for record in records)
-    return Printed(list(records), _asked, wrote={"answers": out}, exit_code=int(failed))
-
-
-# --- For people ----------------------------------------------------------------------------------
+    return Records(records, out)
 
 
 def _rows(
-    result: Any,
-    rows: Iterable[Mapping[str, Any]],
-    columns: Sequence[str],
-    form: str,
-    render: Callable[[Any], Table],
-    code: int,
+    answer: Answer, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], form: str
 ) -> Answer:
-    """The answer as a table or JSON; or its rows as JSON lines or CSV."""
+    """The answer; or its rows as JSON lines or CSV, and nothing more on the terminal."""
     if common().as_json or form == "table":
-        return Printed(result, render, exit_code=code)
+        return answer
+    for gap in answer.unknowns():
+        remark(gap.text)
     if form == "jsonl":
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
-        return facts(result.to_dict(), code)
+        return Facts(answer.to_dict(), answer.exit_code)
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:  # truth values as in JSON
@@ -249,7 +222,7 @@ def _rows(
                 for key, value in row.items()
             }
         )
-    return facts(result.to_dict(), code)
+    return Facts(answer.to_dict(), answer.exit_code)
 
 
 def _tokenizer(name: str | None) -> Tokenizer | None:
@@ -261,101 +234,3 @@ def _tokenizer(name: str | None) -> Tokenizer | None:
     for text in tokenizer.remarks:
         remark(f"{name}: {text}")
     return tokenizer
-
-
-def _how_many(count: int | str | None) -> str:
-    return count if isinstance(count, str) else number(count)
-
-
-def _counted(found: Counts) -> Table:
-    rows = [("texts", _how_many(found.strings))]
-    if found.token_paths is not None:
-        rows.append(("token sequences", _how_many(found.token_paths)))
-    rows += [(f"of {counted(size, 'token')}", number(paths)) for size, paths in found.by_length]
-    return table({"": "left", "count": "right"}, rows)
-
-
-def _planned(found: Plan) -> Table:
-    rows = [
-        ("texts", _how_many(found.strings)),
-        ("for example", ", ".join(map(repr, found.examples))),
-        ("states of the byte automaton", number(found.states)),
-        ("byte classes", number(found.classes)),
-    ]
-    if found.canonical_by is not None:
-        rows.append(("canonical encodings by", found.canonical_by))
-    for prompt in found.prompts:
-        given = " ".join(map(repr, prompt.tokens)) or "nothing"
-        if prompt.given:
-            given += f", then tokens that spell {prompt.given!r}"
-        rows.append((f"prefix {prompt.text!r}" if prompt.text else "no prefix", f"given {given}"))
-        rows.append(("", counted(prompt.first_tokens, "token") + " may follow"))
-    return table({"": "left", "query": "left"}, rows)
-
-
-def _matches(found: Matches) -> Table:
-    unsure = "" if found.complete else f"not complete ({found.stopped}): "
-    unsure += "" if found.complete else f"{found.proven} of {len(found.found)} texts proven\n"
-    return match_table(
-        found.found,
-        complete=found.complete,
-        caption=f"{unsure}mass {bounds(found.lower, found.upper)}, "
-        f"{counted(found.cost.evaluations, 'evaluation')} for "
-        f"{counted(found.cost.nodes, 'prefix', 'prefixes')}",
-    )
-
-
-def _exactly(value: float) -> str:
-    """Four significant digits; what is below 1 never reads as 1."""
-    return probability(value) if 0.9995 <= value < 1 else number(value)
-
-
-def _bounds(found: Mass) -> Table:
-    decoding = ", ".join(f"{name}={value}" for name, value in found.decoding.items())
-    return table(
-        {
-            "event": "left",
-            "lower": "right",
-            "upper": "right",
-            "evaluations": "right",
-            "stopped by": "left",
-        },
-        [
-            (
-                found.event,
-                _exactly(found.lower),
-                _exactly(found.upper),
-                number(found.evaluations),
-                found.stopped,
-            )
-        ],
-        caption=f"decoding: {decoding}" if decoding else "",
-    )
-
-
-def _samples(drawn: Samples) -> Table:
-    return table(
-        {"text": "left", "share": "right"},
-        [(text, number(share, 4)) for text, share in drawn.texts[:20]],
-        caption=f"method {drawn.method}; mass {probability(drawn.mass)} ± {probability(drawn.mass_error)} "
-        f"(standard error); effective sample size {number(drawn.effective, 0)} of "
-        f"{number(len(drawn.drawn))} for the mass",
-    )
-
-
-def _asked(records: list[dict[str, Any]]) -> Table:
-    def cell(record: Mapping[str, Any]) -> str:
-        answer = record.get("answer")
-        if answer is None:
-            return str(record["error"]).partition("\n")[0]
-        if record["ask"] == "mass":
-            return bounds(answer["lower"], answer["upper"])
-        if record["ask"] == "count":
-            return f"{_how_many(answer['strings'])} texts, {_how_many(answer['token_paths'])} sequences"
-        texts = ", ".join(repr(match["text"]) for match in answer["matches"][:3]) or "none"
-        return texts if answer["complete"] else f"{texts} (not complete: {answer['stopped']})"
-
-    return table(
-        {"model": "left", "query": "left", "question": "left", "answer": "left"},
-        [(one["model"], one["name"], one["ask"], cell(one)) for one in records],
-    )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from holdfast.command import common
 from holdfast.numbers import bounds, counted, number
@@ -16,7 +15,7 @@ from holdfast.progress import remark
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from holdfast.lm.query.results import Match, Progress
+    from holdfast.lm.query.results import Progress
 
 ROWS = 12
 
@@ -57,46 +56,15 @@ def watching(notes: Notes) -> Iterator[Callable[[Progress], None]]:
 def live_table(progress: Progress, seconds: float) -> Table:
     """The latest texts found, and under them the bounds and the rate."""
     rate = progress.evaluations / seconds if seconds > 0 else 0.0
-    return match_table(
-        progress.found,
-        first=max(0, len(progress.found) - ROWS),
+    from holdfast.report.terminal import table
+
+    rows = [
+        (place, one.text, number(one.logprob, 4), number(one.encodings_seen))
+        for place, one in enumerate(progress.found, 1)
+    ]
+    return table(
+        {"": "right", "text": "left", "log probability": "right", "encodings seen": "right"},
+        rows[-ROWS:],
         caption=f"mass {bounds(progress.lower, progress.upper)}, "
         f"{counted(progress.evaluations, 'evaluation')}, {number(rate, 0)} per second",
     )
-
-
-def match_table(
-    matches: Sequence[Match],
-    column: str = "encodings seen",
-    value: Callable[[Match], float | None] = attrgetter("encodings_seen"),
-    *,
-    complete: bool = True,
-    digits: int = 4,
-    first: int = 0,
-    **around: str,
-) -> Table:
-    """Texts from the `first` on with their probabilities, and a column more.
-
-    Args:
-        matches: the texts, in order.
-        column: title of the last column.
-        value: what stands in it.
-        complete: whether all are proven; else a column says which are.
-        digits: decimals of the log probability.
-        first: texts left out at the top.
-        around: title and caption.
-    """
-    from holdfast.report.terminal import table
-
-    columns: dict[str, Literal["left", "right"]] = {"": "right", "text": "left"}
-    columns |= {"log probability": "right", column: "right"}
-    rows: list[tuple[Any, ...]] = [
-        (place, one.text, number(one.logprob, digits), number(value(one)))
-        for place, one in enumerate(matches, 1)
-    ]
-    if not complete:
-        columns["proven"] = "left"
-        rows = [
-            (*row, "yes" if one.proven else "no") for row, one in zip(rows, matches, strict=True)
-        ]
-    return table(columns, rows[first:], **around)

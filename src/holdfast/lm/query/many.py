@@ -15,12 +15,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, Section, Table
 from holdfast.config import unknown_key
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fanout import fan_out
 from holdfast.files import Journal
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.queries import Query
+from holdfast.lm.query.results import how_many
+from holdfast.numbers import bounds, counted
 from holdfast.progress import track
 
 Ask = Literal["mass", "search", "count"]
@@ -58,6 +63,60 @@ class Pair:
             "options": dict(self.options),
             "query": changed,
         }
+
+
+@dataclass(frozen=True)
+class Records(Answer):
+    """Answers to many questions."""
+
+    records: list[dict[str, Any]]
+    """As `ask_many` gives them."""
+    out: Path
+
+    def failed(self) -> int:
+        """Questions that failed."""
+        return sum("error" in record for record in self.records)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if some question failed."""
+        return int(self.failed() > 0)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The records."""
+        return self.records
+
+    def written(self) -> Mapping[str, Path]:
+        """The file of records."""
+        return {"answers": self.out}
+
+    def sections(self) -> Sequence[Section]:
+        """Every question with its answer."""
+        rows = [
+            {
+                "model": record["model"],
+                "query": record["name"],
+                "question": record["ask"],
+                "answer": _in_words(record),
+            }
+            for record in self.records
+        ]
+        sentence = f"{counted(len(rows), 'question')}, {self.failed()} failed."
+        table = Table(pa.Table.from_pylist(rows))
+        return [Section("answers", "What did the models answer?", sentence, tables=[table])]
+
+
+def _in_words(record: Mapping[str, Any]) -> str:
+    """The answer of a record in a line."""
+    answer = record.get("answer")
+    if answer is None:
+        return str(record["error"]).partition("\n")[0]
+    if record["ask"] == "mass":
+        return bounds(answer["lower"], answer["upper"])
+    if record["ask"] == "count":
+        return f"{how_many(answer['strings'])} texts, {how_many(answer['token_paths'])} sequences"
+    texts = ", ".join(repr(match["text"]) for match in answer["matches"][:3]) or "none"
+    return texts if answer["complete"] else f"{texts} (not complete: {answer['stopped']})"
 
 
 def ask_many(

@@ -77,10 +77,3 @@ def open_model(name: str) -> LanguageModel:
     for text in (*model.tokenizer.remarks, *getattr(model, "remarks", ())):
         remark(f"{name}: {text}")
     return model
-
-
-def exit_code(stopped: str | None, incomplete: bool) -> int:
-    """0, 130 after Ctrl-C, or 1 where an answer is not complete, which is printed."""
-    if incomplete:
-        remark(f"not complete: {stopped}")
-    return 130 if stopped == "interrupted" else int(incomplete)

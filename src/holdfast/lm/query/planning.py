@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast import automata as fa
+from holdfast.answer import Answer, Section
 from holdfast.automata.drawing.svg import to_svg
 from holdfast.errors import LimitError
 from holdfast.files import write_whole
 from holdfast.lm.query.compiling import CompiledQuery, Prompt, compile_query, language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, strings
-from holdfast.lm.query.results import Count, readable
+from holdfast.lm.query.results import Count, how_many, pairs, readable
 from holdfast.lm.query.tokens.automaton import TokenAutomaton
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
+from holdfast.numbers import counted, number
 
 EXAMPLES = 5
 MOST_DRAWN = 300
@@ -38,7 +41,7 @@ class PromptPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Answer):
     """Explanation of a query, computed without a model."""
 
     strings: Count
@@ -52,13 +55,40 @@ class Plan:
     prompts: tuple[PromptPlan, ...]
     canonical_by: str | None
     """How canonical sequences are recognized: ``automaton``, ``encoding again``; None if all count."""
+    picture: Path | None = None
+    """Where the token sequences were drawn."""
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON."""
-        return {
-            **{name: value for name, value in vars(self).items() if name != "prompts"},
-            "prompts": [vars(prompt) for prompt in self.prompts],
-        }
+        own = {name: value for name, value in vars(self).items() if name != "picture"}
+        return {**own, "prompts": [vars(prompt) for prompt in self.prompts]}
+
+    def written(self) -> Mapping[str, Path]:
+        """The picture."""
+        return {} if self.picture is None else {"picture": self.picture}
+
+    def sections(self) -> Sequence[Section]:
+        """Language, automaton and prompts."""
+        texts = how_many(self.strings)
+        rows = [
+            ("texts", texts),
+            ("for example", ", ".join(map(repr, self.examples))),
+            ("states of the byte automaton", number(self.states)),
+            ("byte classes", number(self.classes)),
+        ]
+        if self.canonical_by is not None:
+            rows.append(("canonical encodings by", self.canonical_by))
+        for prompt in self.prompts:
+            given = " ".join(map(repr, prompt.tokens)) or "nothing"
+            if prompt.given:
+                given += f", then tokens that spell {prompt.given!r}"
+            name = f"prefix {prompt.text!r}" if prompt.text else "no prefix"
+            rows.append((name, f"given {given}"))
+            rows.append(("", counted(prompt.first_tokens, "token") + " may follow"))
+        sentence = f"Texts: {texts}; states of the byte automaton: {number(self.states)}."
+        return [
+            Section("plan", "What does the query ask?", sentence, tables=[pairs(rows, "query")])
+        ]
 
 
 def plan(query: Query, tokenizer: Tokenizer | None = None) -> Plan:

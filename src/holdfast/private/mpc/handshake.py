@@ -165,21 +165,6 @@ class Agreement:
         return None
 
 
-def send_message(connection: socket.socket, content: Mapping[str, Any]) -> None:
-    """Send a small JSON message, as a line; only the setup does, protocols use a `Channel`."""
-    connection.sendall(json.dumps(content).encode() + b"\n")
-
-
-def receive_message(connection: socket.socket) -> dict[str, Any]:
-    """Receive what `send_message` sent.
-
-    Raises:
-        ValueError: if it is something else, or the connection ends before.
-    """
-    with connection.makefile("rb", buffering=0) as lines:  # a buffer would take what follows
-        return parsed(lines.readline(_LARGEST_HELLO))
-
-
 def parsed(text: bytes | bytearray) -> dict[str, Any]:
     """A JSON object of another member.
 
@@ -380,8 +365,10 @@ def compare(
         return PeerError(problem, code=code, peer=peer, op="handshake", round=0)
 
     try:
-        send_message(link, {"agreement": dataclasses.asdict(agreement), "facts": dict(facts)})
-        other = receive_message(link)
+        hello = {"agreement": dataclasses.asdict(agreement), "facts": dict(facts)}
+        link.sendall(json.dumps(hello).encode() + b"\n")
+        with link.makefile("rb", buffering=0) as lines:  # a buffer would take what follows
+            other = parsed(lines.readline(_LARGEST_HELLO))
     except ssl.SSLError as failure:
         raise error(f"TLS failed: {_reason(failure)}", "certificate") from failure
     except TimeoutError as failure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from holdfast.private.mpc.party import Party
@@ -39,15 +39,19 @@ def simulate(
     supplies = local_supplies(parties)
     for supply, channel in zip(supplies, channels, strict=True):
         supply.ledger = channel.ledger
+    errors: list[BaseException] = []
 
     def run(rank: int) -> Result:
         try:
             return main(Party(channels[rank], supplies[rank], **options))
+        except BaseException as error:
+            errors.append(error)  # before the others notice
+            raise
         finally:
             channels[rank].close()
 
     with ThreadPoolExecutor(parties) as pool:
         runs = [pool.submit(run, rank) for rank in range(parties)]
-        for each in as_completed(runs):
-            each.result()
+    if errors:
+        raise errors[0]
     return [each.result() for each in runs]

@@ -8,7 +8,7 @@ import numpy as np
 
 from holdfast.automata._kernels import compiled, plus
 from holdfast.automata.simplifying._kernels import mixed, sort_in_place
-from holdfast.automata.simplifying.strings._kernels import (
+from holdfast.automata.simplifying.string_kernels import (
     LONGEST,
     appended,
     common_prefix,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.automata.fst import I32, Fst
-from holdfast.automata.simplifying.strings._kernels import spelled
+from holdfast.automata.simplifying.string_kernels import spelled
 
 
 class Outputs(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from holdfast.automata.composition.memory import refuse_memory
 from holdfast.automata.fst import I32, I64
 from holdfast.automata.path_sums.distances import F64
-from holdfast.automata.simplifying.strings import _kernels as strings
+from holdfast.automata.simplifying import string_kernels as strings
 from holdfast.automata.simplifying.subsets import _kernels as kernels
 from holdfast.automata.simplifying.subsets.room import Machine, Scratch, Subsets
 

@@ -17,8 +17,8 @@ from holdfast.automata.fst import I32, Fst
 from holdfast.automata.path_sums.distances import without_zero_arcs
 from holdfast.automata.simplifying.alphabets import Alphabet, alphabet_of
 from holdfast.automata.simplifying.costs import Costs, costs_of, weights_of
-from holdfast.automata.simplifying.partitions._kernels import repeated_label
-from holdfast.automata.simplifying.strings._kernels import LONGEST, spelled
+from holdfast.automata.simplifying.partition_kernels import repeated_label
+from holdfast.automata.simplifying.string_kernels import LONGEST, spelled
 from holdfast.automata.simplifying.subsets import _kernels as kernels
 from holdfast.automata.simplifying.subsets.chains import Outputs, spelled_out
 from holdfast.automata.simplifying.subsets.constructing import Constructed, construct

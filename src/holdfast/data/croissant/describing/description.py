@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, Finding, Section, Table, Value
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.errors import InputError
+from holdfast.numbers import counted
 
 Json = dict[str, Any]
 
@@ -30,7 +35,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Answer):
     """What `describe` found.
 
     Attributes:
@@ -52,6 +57,35 @@ class Description:
             "metadata": dict(self.metadata),
             "notes": [asdict(note) for note in self.notes],
         }
+
+    def written(self) -> Mapping[str, Path]:
+        """The description."""
+        return {"description": self.path}
+
+    def values(self) -> Sequence[Value]:
+        """How many things are described, and how many could not be."""
+        kinds = Counter(note.kind for note in self.notes)
+        return [
+            Value("resources", len(self.metadata.get("distribution", ()))),
+            Value("record_sets", len(self.metadata.get("recordSet", ()))),
+            Value("inferred", kinds["inferred"]),
+            Value("unknown", kinds["unknown"], better="lower"),
+            Value("skipped", kinds["skipped"], better="lower"),
+        ]
+
+    def findings(self) -> Sequence[Finding]:
+        """What is described."""
+        found = {value.name: int(value.value or 0) for value in self.values()}
+        sets = counted(found["record_sets"], "record set")
+        files = counted(found["resources"], "file or set of files", "files or sets of files")
+        return [Finding(f"{sets} from {files}.", "notes")]
+
+    def sections(self) -> Sequence[Section]:
+        """What was inferred, what not, what was left out."""
+        rows = [asdict(note) | {"about": note.about or "dataset"} for note in self.notes]
+        table = Table(pa.Table.from_pylist(rows))
+        sentence = f"{counted(len(rows), 'note')}."
+        return [Section("notes", "How did it come about?", sentence, tables=[table])]
 
     def write(self, path: str | Path | None = None, *, overwrite: bool = False) -> Path:
         """Write the description, whole or not at all.

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Section, Table, Value, measured
 from holdfast.data.croissant.archives.opening import says_archive
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import FileObject, FileSet, Metadata
@@ -24,6 +27,7 @@ from holdfast.data.croissant.files.lock import (
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.errors import InputError
+from holdfast.numbers import size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +51,7 @@ class DownloadedFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Downloaded:
+class Downloaded(Answer):
     """What a download did.
 
     Attributes:
@@ -77,6 +81,35 @@ class Downloaded:
             "seconds": self.seconds,
             "lock": None if self.lock is None else str(self.lock),
         }
+
+    def written(self) -> Mapping[str, Path]:
+        """The lock file."""
+        return {} if self.lock is None else {"lock": self.lock}
+
+    def values(self) -> Sequence[Value]:
+        """Files and bytes."""
+        return measured(
+            self, files="", bytes_fetched="bytes, lower", bytes_cached="bytes", seconds="s, lower"
+        )
+
+    def sections(self) -> Sequence[Section]:
+        """A row per file."""
+        rows = [
+            {
+                "file": one.resource,
+                "size": size(one.size),
+                "fetched": "–" if one.cached else size(one.received),
+                "path": str(one.path),
+            }
+            for one in self.files
+        ]
+        right = ColumnFormat(right=True)
+        columns = {"file": ColumnFormat(), "size": right, "fetched": right, "path": ColumnFormat()}
+        data = pa.Table.from_pylist(
+            rows, schema=pa.schema([(name, pa.string()) for name in columns])
+        )
+        sentence = f"{size(self.bytes_fetched)} fetched, {size(self.bytes_cached)} already cached."
+        return [Section("files", "Which files?", sentence, tables=[Table(data, columns)])]
 
 
 def download(

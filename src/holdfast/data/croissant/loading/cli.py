@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from holdfast.command import Answer, Count, Output, Positive, Printed, common, facts, option
+from holdfast.command import Answer, Count, Facts, Output, Positive, common, option
 from holdfast.data.croissant.loading.json_lines import json_line
+from holdfast.data.croissant.loading.rows import Rows
 from holdfast.data.croissant.options import (
     AccessOptions,
     Description,
@@ -18,19 +19,14 @@ from holdfast.data.croissant.options import (
     Memory,
     grouped,
     pairs,
-    rows_table,
 )
 from holdfast.errors import InputError
-from holdfast.numbers import counted, size
+from holdfast.numbers import counted
 from holdfast.progress import remark, track
-from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.table import Table
 
-    from holdfast.data.croissant.files.downloading import Downloaded
-    from holdfast.data.croissant.loading.contents import Contents
     from holdfast.data.croissant.loading.dataset import Dataset
     from holdfast.data.croissant.loading.lazy_table import LazyTable
 
@@ -83,7 +79,7 @@ def load(
     if record_set is None:
         from holdfast.data.croissant.loading.contents import Contents
 
-        return Printed(Contents(dataset.metadata), _listed)
+        return Contents(dataset.metadata)
     names = (
         None if columns is None else [name for part in columns.split(",") if (name := part.strip())]
     )
@@ -146,7 +142,7 @@ def download(
     """
     from holdfast.data.croissant.files import downloading
 
-    found = downloading.download(
+    return downloading.download(
         description,
         record_sets=list(record_sets) or None,
         filters=_filters(filters),
@@ -156,7 +152,6 @@ def download(
         parallel=parallel,
         **vars(access),
     )
-    return Printed(found, _downloaded)
 
 
 def _open(
@@ -195,7 +190,7 @@ def _deliver(
         for batch in chosen.batches(_PRINTED_AT_ONCE):
             sys.stdout.writelines(f"{json_line(record)}\n" for record in batch.to_pylist())
         return None
-    return Printed(records.head(_SHOWN if limit is None else limit).to_arrow(), rows_table)
+    return Rows(records.head(_SHOWN if limit is None else limit).to_arrow())
 
 
 def _write(records: LazyTable, out: Path) -> Answer:
@@ -211,37 +206,4 @@ def _write(records: LazyTable, out: Path) -> Answer:
 
         rows = write_batches(batches(), records.schema, out)
     remark(f"{counted(rows, 'record')} in {out}")
-    return facts({"path": str(out), "records": rows})
-
-
-def _listed(found: Contents) -> Table:
-    return table(
-        {"record set": "left", "fields": "left", "key": "left", "inline records": "right"},
-        [
-            (
-                one["id"],
-                ", ".join(
-                    f"{field['name']} {'/'.join(kind.partition(':')[2] for kind in field['types'])}"
-                    + ("[]" if field["many"] else "")
-                    for field in one["fields"]
-                ),
-                ", ".join(one["key"]) or "–",
-                "–" if one["inline_records"] is None else one["inline_records"],
-            )
-            for one in found.to_dict()["record_sets"]
-        ],
-    )
-
-
-def _downloaded(found: Downloaded) -> Table:
-    return table(
-        {"file": "left", "size": "right", "fetched": "right", "path": "left"},
-        [
-            (one.resource, size(one.size), "–" if one.cached else size(one.received), one.path)
-            for one in found.files
-        ],
-        caption=(
-            f"{size(found.bytes_fetched)} fetched, {size(found.bytes_cached)} already cached"
-            + (f"; locked in {found.lock}" if found.lock else "")
-        ),
-    )
+    return Facts({"path": str(out), "records": rows})

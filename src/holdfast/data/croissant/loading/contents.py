@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.data.croissant.document.model import Metadata
+import pyarrow as pa
+
+from holdfast.answer import Answer, Section, Table
+from holdfast.data.croissant.document.model import Field, Metadata
+from holdfast.numbers import counted
 
 
 @dataclass(frozen=True)
-class Contents:
+class Contents(Answer):
     """The record sets of a description, without looking at its data."""
 
     metadata: Metadata
@@ -39,3 +44,24 @@ class Contents:
                 for records in self.metadata.record_sets
             ],
         }
+
+    def sections(self) -> Sequence[Section]:
+        """A row per record set."""
+        rows = [
+            {
+                "record_set": one.id,
+                "fields": ", ".join(map(_typed, one.fields)),
+                "key": ", ".join(one.key) or "–",
+                "inline_records": None if one.data is None else len(one.data),
+            }
+            for one in self.metadata.record_sets
+        ]
+        data = pa.Table.from_pylist(rows)
+        sentence = f"{counted(len(rows), 'record set')}."
+        return [Section("record-sets", "Which record sets?", sentence, tables=[Table(data)])]
+
+
+def _typed(field: Field) -> str:
+    """A field with its types: ``"label Integer[]"``."""
+    types = "/".join(kind.partition(":")[2] for kind in field.data_types)
+    return f"{field.short} {types}{'[]' if field.is_list else ''}"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
+from holdfast import answer
+from holdfast.answer import Answer, Section, Table, Unknown, Value
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.reading import DescriptionSource, Document, read_anything
 from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
@@ -26,25 +30,36 @@ from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import Finding, Severity
 from holdfast.data.croissant.rules.sarif import log
 from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Rule
+from holdfast.numbers import counted
 
 HowMuch = Literal["sample", "full"]
+_ROWS = 2000  # of a table
 # What these say of a value says all: that it is empty, of another kind, or no JSON. The last one counts.
 _OF_VALUES = ("CR018", "CR016", "CR001")
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(Answer):
     """What was found in a description.
 
     Attributes:
         path: the description, as it was given.
-        findings: by line, column and code.
+        problems: by line, column and code.
         strict: whether warnings that stand for what the standard demands were made errors.
+        data: how much of the data was to be read.
+        log: the file of SARIF that was written, if one was.
     """
 
     path: Path | str
-    findings: tuple[Finding, ...]
+    problems: tuple[Finding, ...]
     strict: bool = False
+    data: HowMuch | None = None
+    log: Path | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 without errors, and if all could be checked where all was to be."""
+        return int(not self.valid or (self.data == "full" and self.unknown != ()))
 
     @property
     def valid(self) -> bool:
@@ -54,7 +69,7 @@ class Validation:
     @property
     def unknown(self) -> tuple[Finding, ...]:
         """What could not be checked, such as files that are not at hand: of that, nothing is known."""
-        return tuple(finding for finding in self.findings if finding.code == "CR905")
+        return tuple(finding for finding in self.problems if finding.code == "CR905")
 
     @property
     def verdict(self) -> Literal["valid", "invalid", "unknown"]:
@@ -66,27 +81,67 @@ class Validation:
     @property
     def counts(self) -> dict[str, int]:
         """How many errors, warnings and notes there are."""
-        found = Counter(finding.severity.value for finding in self.findings)
+        found = Counter(finding.severity.value for finding in self.problems)
         return {severity.value: found[severity.value] for severity in Severity}
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON that programs read: whether it is valid, and the findings of each severity."""
         told = {
-            f"{severity.value}s": [f.to_dict() for f in self.findings if f.severity is severity]
+            f"{severity.value}s": [f.to_dict() for f in self.problems if f.severity is severity]
             for severity in Severity
         }
         unknown = [finding.message for finding in self.unknown]
         made = {"path": str(self.path), "valid": self.valid, "strict": self.strict, **told}
         return {**made, "verdict": self.verdict, "unknown": unknown}
 
+    def written(self) -> Mapping[str, Path]:
+        """The file of SARIF."""
+        return {} if self.log is None else {"findings as SARIF": self.log}
+
+    def values(self) -> Sequence[Value]:
+        """How many errors, warnings, notes, and things that could not be checked."""
+        counts = {**self.counts, "unknown": len(self.unknown)}
+        return [Value(f"{name}s", count, better="lower") for name, count in counts.items()]
+
+    def findings(self) -> Sequence[answer.Finding]:
+        """The verdict and the counts."""
+        counts = ", ".join(counted(number, name) for name, number in self.counts.items())
+        text = f"{counts} by the rules of the standard."
+        return [answer.Finding(text, "sound", lead=f"{self.verdict.capitalize()}:")]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What could not be checked."""
+        return [Unknown(finding.message, finding.hint) for finding in self.unknown]
+
+    def sections(self) -> Sequence[Section]:
+        """What is wrong, a row each."""
+        rows = [
+            {
+                "severity": one.severity.value,
+                "code": one.code,
+                "line": f"{one.line}",
+                "what_is_wrong": one.message,
+                "what_to_do": one.hint,
+            }
+            for one in self.problems[:_ROWS]
+        ]
+        tables = [Table(pa.Table.from_pylist(rows), caption="One row per finding.", detail=True)]
+        sentence = f"{counted(len(self.problems), 'finding')}."
+        asked = "Is the description valid?"
+        return [Section("sound", asked, sentence, tables=tables if rows else ())]
+
+    def rendered(self, _: bool) -> str:
+        """Lines whose places editors and code hosts can find."""
+        return self.text()
+
     def sarif(self) -> dict[str, Any]:
         """A log of SARIF 2.1.0, as code-scanning services read it."""
-        return log(self.path, self.findings)
+        return log(self.path, self.problems)
 
     def text(self) -> str:
         """One line for each finding, its hint below it, and the counts."""
         lines = []
-        for finding in self.findings:
+        for finding in self.problems:
             place = f"{self.path}:{finding.line}:{finding.column}"
             pointer = finding.pointer or "/"
             lines.append(
@@ -94,7 +149,7 @@ class Validation:
             )
             if finding.hint:
                 lines.append(f"    {finding.hint}")
-        named = [f"{n} {name}{'' if n == 1 else 's'}" for name, n in self.counts.items()]
+        named = [counted(number, name) for name, number in self.counts.items()]
         if self.unknown:
             named.append(f"cannot tell: {len(self.unknown)} not checked")
         return "\n".join([*lines, f"{self.path}: {', '.join(named)}"])
@@ -141,7 +196,7 @@ def validate(
             _placed(document, DATA_RULES[code], breach, strict) for code, breach in breaches
         ]
     findings.sort(key=lambda finding: (finding.line, finding.column, finding.code, finding.pointer))
-    return Validation(document.path, tuple(findings), strict)
+    return Validation(document.path, tuple(findings), strict, data)
 
 
 def _static(document: Document, *, strict: bool) -> Iterator[Finding]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
 
+from holdfast.answer import Section, Table
 from holdfast.data.records.format.layout import (
     HEADER_SIZE,
     MAX_FOOTER,
@@ -48,6 +50,13 @@ class Finding:
     group: int | None
     """1..G; None: the metadata, the footer, or an image as a whole."""
     reason: str
+
+
+def damage(id: str, sentence: str, findings: Sequence[Finding], caption: str = "") -> Section:
+    """What is wrong, a row each."""
+    rows = [asdict(one) | {"record": one.record or "the dataset"} for one in findings]
+    table = Table(pa.Table.from_pylist(rows), caption=caption, empty="No damage.")
+    return Section(id, "What is wrong, and where?", sentence, tables=[table])
 
 
 @dataclass(slots=True)

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.data.records.checking.inspecting import Finding, Inspected, inspect
+from holdfast.answer import Answer, Section, Value, measured
+from holdfast.answer import Finding as Sentence
+from holdfast.data.records.checking.inspecting import Finding, Inspected, damage, inspect
 from holdfast.data.records.checking.originals import Originals
 from holdfast.data.records.checking.replacing import (
     Again,
@@ -30,6 +32,7 @@ from holdfast.data.records.writing.generations import only_writer, sweep
 from holdfast.data.records.writing.settings import Settings
 from holdfast.errors import InputError
 from holdfast.files import write_whole
+from holdfast.numbers import counted, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Mended:
 
 
 @dataclass(frozen=True)
-class Repaired:
+class Repaired(Answer):
     """What `repair` did."""
 
     url: str
@@ -63,6 +66,30 @@ class Repaired:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return asdict(self) | {"ok": self.ok}
+
+    @property
+    def exit_code(self) -> int:
+        """0 if nothing is wrong any more."""
+        return int(not self.ok)
+
+    def values(self) -> Sequence[Value]:
+        """What was mended, and what is still wrong."""
+        return measured(self, repaired="files", remaining=", lower", fetched="bytes, lower")
+
+    def findings(self) -> Sequence[Sentence]:
+        """What was mended, and what is still damaged."""
+        found = [
+            Sentence(f"{size(one.bytes)} restored from the {one.by}.", lead=f"{one.file}:")
+            for one in self.repaired
+        ]
+        if self.remaining:
+            found.append(Sentence(f"{counted(len(self.remaining), 'fault')} still there."))
+        return found or [Sentence("Nothing to repair.")]
+
+    def sections(self) -> Sequence[Section]:
+        """What is still wrong."""
+        sentence = f"{counted(len(self.remaining), 'fault')} still there."
+        return [damage("remaining", sentence, self.remaining)]
 
 
 def repair(

@@ -14,9 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from holdfast.answer import Answer, Section, Value, measured
+from holdfast.answer import Finding as Sentence
 from holdfast.data.records.checking.inspecting import (
     Finding,
     Inspected,
+    damage,
     inspect,
     scans_end,
     undecidable,
@@ -35,6 +38,7 @@ from holdfast.data.records.reading.stores import MissingFile, Store, open_store
 from holdfast.data.records.sources import Source
 from holdfast.data.records.writing.generations import LOCK, REJECTED
 from holdfast.errors import InputError, StoreError
+from holdfast.numbers import counted, size
 
 MOST_NAMED = 1000
 """Findings, and files of no record, that a result names; all are counted."""
@@ -48,7 +52,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(Answer):
     """What `verify` found."""
 
     url: str
@@ -77,6 +81,46 @@ class Verified:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return asdict(self) | {"ok": self.ok}
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well."""
+        return int(not self.ok)
+
+    def values(self) -> Sequence[Value]:
+        """What was looked at, and what is wrong."""
+        return measured(
+            self,
+            records="",
+            images="",
+            bytes="bytes",
+            compared="images, higher",
+            error_count=", lower",
+            unknown="images, lower",
+        )
+
+    def findings(self) -> Sequence[Sentence]:
+        """The verdict, and what was looked at."""
+        counts = f"{counted(self.images, 'image')} in {counted(self.records, 'record')}"
+        verdict = "Damaged" if self.errors else "Cannot tell" if self.unknown else "OK"
+        found = [Sentence(f"{counts}, {size(self.bytes)}.", lead=f"{verdict}:")]
+        if self.compared:
+            compared = counted(self.compared, "image")
+            found.append(Sentence(f"{compared} compared with the source, by coefficients."))
+        return [*found, *map(Sentence, self.remarks)]
+
+    def sections(self) -> Sequence[Section]:
+        """The errors, and what was not compared."""
+        found = []
+        if self.errors or not self.unknown:
+            more = self.error_count - len(self.errors)
+            caption = f"And {more:,} more." if more else ""
+            sentence = f"{counted(self.error_count, 'error')}."
+            found.append(damage("errors", sentence, self.errors, caption))
+        if self.unknown:
+            sentence = f"{counted(len(self.unknown), 'image')} not compared with the source."
+            found.append(damage("unknown", sentence, self.unknown))
+        return found
 
 
 def verify(

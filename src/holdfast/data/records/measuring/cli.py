@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from holdfast.command import Answer, Integers, Positive, Printed, Share, option
+from holdfast.command import Answer, Integers, Positive, Share, option
 from holdfast.data.records.options import Dataset, Threads, reporting
-from holdfast.numbers import percent, size
-from holdfast.report.terminal import table
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from holdfast.data.records.measuring.speed import Bench
 
 
 def quality(
@@ -59,7 +52,7 @@ def bench(
     from holdfast.data.records.measuring import speed
 
     with reporting("reading", "images") as report:
-        found = speed.bench(
+        return speed.bench(
             dataset,
             fidelities=fidelities,
             images=images,
@@ -68,28 +61,3 @@ def bench(
             threads=threads,
             on_progress=report,
         )
-    return Printed(found, _bench)
-
-
-def _bench(found: Bench) -> Table:
-    return table(
-        {
-            "fidelity": "right",
-            "images/s": "right",
-            "MB/s": "right",
-            "per image": "right",
-            "requests": "right",
-            "waited for storage": "right",
-        },
-        [
-            (
-                one.fidelity,
-                f"{one.images_per_s:,.0f}",
-                f"{one.bytes_per_s / 1e6:,.1f}",
-                size(one.bytes / one.images) if one.images else "–",
-                f"{one.requests:,}",
-                percent(one.storage_share),
-            )
-            for one in found.speeds
-        ],
-    )

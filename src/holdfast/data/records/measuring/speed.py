@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Section, Table, Value
 from holdfast.data.records.reading.records import open_records
 
 
@@ -36,7 +39,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Answer):
     """What `bench` measured."""
 
     url: str
@@ -54,6 +57,44 @@ class Bench:
                 for speed in self.speeds
             ]
         }
+
+    def values(self) -> Sequence[Value]:
+        """Speed and waiting of each fidelity."""
+        return [
+            value
+            for one in self.speeds
+            for value in (
+                Value(f"images_per_s.{one.fidelity}", one.images_per_s, "1/s", better="higher"),
+                Value(f"bytes_per_s.{one.fidelity}", one.bytes_per_s, "bytes/s"),
+                Value(f"storage_share.{one.fidelity}", one.storage_share, better="lower"),
+            )
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """A row per fidelity."""
+        rows = [
+            {
+                "fidelity": one.fidelity,
+                "images_per_s": one.images_per_s,
+                "mb_per_s": one.bytes_per_s / 1e6,
+                "per_image": one.bytes / one.images if one.images else None,
+                "requests": one.requests,
+                "storage_share": one.storage_share,
+            }
+            for one in self.speeds
+        ]
+        columns = {
+            "fidelity": ColumnFormat(),
+            "images_per_s": ColumnFormat("images/s", digits=0),
+            "mb_per_s": ColumnFormat("MB/s", digits=1),
+            "per_image": ColumnFormat("per image", "bytes", 0),
+            "requests": ColumnFormat(),
+            "storage_share": ColumnFormat("waited for storage", "%", 0),
+        }
+        fastest = max(self.speeds, key=lambda one: one.images_per_s)
+        sentence = f"{fastest.images_per_s:,.0f} images/s at fidelity {fastest.fidelity}."
+        table = Table(pa.Table.from_pylist(rows), columns)
+        return [Section("speeds", "How fast is each fidelity read?", sentence, tables=[table])]
 
 
 def bench(

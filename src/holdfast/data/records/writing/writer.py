@@ -19,8 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.answer import Answer, Finding, Section, Value, measured
 from holdfast.data.records.arguments import check_number
-from holdfast.data.records.describing import Group, groups_of
+from holdfast.data.records.describing import Group, fidelities, figures_of, groups_of, unchanged
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Image, Index
 from holdfast.data.records.format.manifest import Manifest
@@ -45,6 +46,7 @@ from holdfast.data.records.writing.generations import (
 from holdfast.data.records.writing.planning import Plan, Rejected, SourceChanged
 from holdfast.data.records.writing.settings import MetadataPolicy, OrientationPolicy, Settings
 from holdfast.errors import InputError
+from holdfast.numbers import counted, size
 
 MOST_RECORDS = 3
 """Records in memory at once: one that is put in place, others that are transcoded meanwhile."""
@@ -57,7 +59,7 @@ _NAMED = 10
 
 
 @dataclass(frozen=True)
-class Written:
+class Written(Answer):
     """Result of a write."""
 
     path: str
@@ -90,6 +92,41 @@ class Written:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return asdict(self)
+
+    def written(self) -> Mapping[str, Path]:
+        """The dataset."""
+        return {"dataset": Path(self.path)}
+
+    def values(self) -> Sequence[Value]:
+        """Its size, that of each fidelity, and what could not be converted."""
+        own = measured(
+            self,
+            images="",
+            records="",
+            bytes_in="bytes",
+            bytes_out="bytes, lower",
+            opaque="images, lower",
+            rejected="files, lower",
+        )
+        return [*own, *figures_of(self.groups)]
+
+    def findings(self) -> Sequence[Finding]:
+        """What was written, and what was not."""
+        made = f"{counted(self.images, 'image')} in {counted(self.records, 'record')}"
+        sizes = f"{size(self.bytes_in)} -> {size(self.bytes_out)} at full fidelity"
+        found = [Finding(f"{made}: {sizes}.", "fidelities"), *unchanged(self.reasons)]
+        if self.rejected:
+            found.append(Finding(f"{counted(self.rejected, 'file')} rejected: see rejected.jsonl."))
+        if self.ignored:
+            named = ", ".join(self.passed_over[:3]) + (", ..." if self.ignored > 3 else "")
+            found.append(Finding(named, lead=f"{counted(self.ignored, 'file')} ignored:"))
+        if self.reused:
+            found.append(Finding(f"{counted(self.reused, 'record')} were intact already."))
+        return found
+
+    def sections(self) -> Sequence[Section]:
+        """What each fidelity costs and shows."""
+        return [fidelities(self.groups, self.images)]
 
 
 def write(

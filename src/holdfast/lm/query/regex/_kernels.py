@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.automata._kernels import compiled, counting_order
-from holdfast.automata.simplifying.partitions._kernels import refine
+from holdfast.automata.simplifying.partition_kernels import refine
 
 
 @compiled

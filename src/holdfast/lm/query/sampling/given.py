@@ -9,8 +9,8 @@ import numpy as np
 from holdfast.lm.models.protocol import F64, LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.exact import exact_log_given, has_finite_contexts
-from holdfast.lm.query.searching.evaluating import Evaluator
-from holdfast.lm.query.searching.given import scales
+from holdfast.lm.query.searches.evaluating import Evaluator
+from holdfast.lm.query.searches.given import scales
 
 TOLERANCE = 1e-4
 """Relative gap between the bounds at which they are close enough: far below the error of any sample."""

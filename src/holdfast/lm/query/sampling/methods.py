@@ -13,7 +13,7 @@ from holdfast.errors import InputError, LimitError
 from holdfast.lm.models.protocol import F64, Cost, LanguageModel, ModelStopped
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.exact import ExactDistances, exact_distances, has_finite_contexts
-from holdfast.lm.query.results import Sample, Samples
+from holdfast.lm.query.results import Sample, Samples, about
 from holdfast.lm.query.sampling.choosing import I64
 from holdfast.lm.query.sampling.conditional import draw_paths, total_log_mass
 from holdfast.lm.query.sampling.crowd import Crowd, advance
@@ -120,6 +120,7 @@ def sample_compiled(
         decoding=compiled.query.decoding(),
         stopped=drawn.stopped,
         notes=notes,
+        asked=about(compiled.query, model.name),
     )
 
 

@@ -1,1 +1,0 @@
-"""Exact numbers of paths, and paths by their rank."""

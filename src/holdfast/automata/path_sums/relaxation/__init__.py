@@ -1,1 +1,0 @@
-"""Least costs inside a component, and the heap of every search."""

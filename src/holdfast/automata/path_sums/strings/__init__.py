@@ -1,1 +1,0 @@
-"""Best-first search over the strings of a machine."""

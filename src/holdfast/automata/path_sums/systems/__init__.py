@@ -1,1 +1,0 @@
-"""Sums inside a strongly connected component as systems of linear equations."""

@@ -1,1 +1,0 @@
-"""Closures over epsilon arcs."""

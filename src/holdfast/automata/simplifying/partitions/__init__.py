@@ -1,1 +1,0 @@
-"""Partition refinement: states that behave alike become one state."""
