@@ -201,3 +201,11 @@ def test_a_health_event_of_nvsentinel_as_a_resource(tmp_path: Path) -> None:
         ("g1", "SysLogsXIDError", "HIGH", "fail", 79)
     }
     assert rows(found, "time_s") == [(BEGIN + 60.0,)]
+
+
+def test_a_list_as_the_api_server_gives_it(tmp_path: Path) -> None:
+    item = pod("a", 1, phase="Succeeded", containerStatuses=containers(ended(10, 20)))
+    bare = {key: item[key] for key in ("metadata", "spec", "status")}
+    raw = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [bare]}
+    found = read(KUBERNETES, write(tmp_path / "raw.json", [raw]))
+    assert rows(found["attempts"], "job_id", "state") == [("team-a/a", "COMPLETED")]

@@ -427,7 +427,8 @@ def _items(value: Any) -> Iterator[Row]:
         if value.get("type") in ("BOOKMARK", "ERROR"):
             return
         value = {**value["object"], DELETED: value.get("type") == "DELETED"}
-    yield from value.get("items") or [value]
+    kind = str(value.get("kind")).removesuffix("List")  # the API server leaves it out of items
+    yield from ({"kind": kind, **item} for item in value.get("items") or [value])
 
 
 def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
