@@ -62,6 +62,7 @@ OTHERS = {
     ("data/croissant/rules/forms.py", "value"): "a stranger's: compiled, never run",
     ("data/croissant/scanning/transforms.py", "pattern"): "a stranger's: compiled here, run by RE2",
     ("fleet/formats/sacct_text.py", "b'(?m)^%b$' % re.escape"): "an escaped text",
+    ("fleet/live/judge.py", "pattern"): "ours: words, without repeats",
     ("fleet/taxonomy.py", "getattr(rule, 'pattern'"): "ours are in its TOML, others the user's own",
     ("fleet/taxonomy.py", "rule.pattern"): "ours are in its TOML, others the user's own",
     ("sparse/layers.py", "f'{re.escape(start)}(we"): "an escaped text, then classes",
@@ -73,6 +74,7 @@ OTHERS = {
         "profile/ops/recording.py",
         r"f'({suffixes})(\\d?d|Ce",
     ): "words, then two characters or one word",
+    ("runs/diagnosis/prefixes.py", "each"): "ours: classes with limits, matched at the beginning",
     (
         "runs/diagnosis/shapes.py",
         "PREFIX.pattern.encode()",

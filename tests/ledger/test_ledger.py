@@ -319,6 +319,8 @@ def test_restarts_go_to_their_own_attempts(tmp_path: Path) -> None:
     [
         ({"job": 9}, 0),  # no such job
         ({"begin": 7300}, 0),  # clocks two hours apart
+        ({"begin": -100}, 0),  # no process begins before its job
+        ({"begin": 340}, 0),  # nor outlives it
         ({"labels": {}}, 0),  # nobody told the job
         ({"labels": {}, "launch": "slurm-7-0-0"}, 280),
     ],

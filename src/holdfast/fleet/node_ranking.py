@@ -16,7 +16,7 @@ from holdfast.fleet import outage_log
 from holdfast.fleet.gaps import Doubtful, nameless_failures, one_sided, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
-from holdfast.fleet.live.journal import out_of_service
+from holdfast.fleet.live.journal import spared
 from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
 from holdfast.fleet.schema import NODE_LOST, Row
@@ -34,7 +34,8 @@ class Lemons(Doubtful):
     detector: LemonDetector  # Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more
     # False: nodes that never failed are not in a log of node failures, nor stated.
     nodes_known: bool = True
-    # Nodes that are out of service already, by the log's last word or by a decision in its journal
+    # Nodes that are out of service, by the log's last word or by its journal, or back from a repair and
+    # not found bad since
     out: tuple[str, ...] = ()
 
     @property
@@ -49,7 +50,7 @@ class Lemons(Doubtful):
 
     @property
     def lemons_out(self) -> list[str]:
-        """Those that are out of service already."""
+        """Bad nodes that are out of service already, or back from a repair and not found bad since."""
         return [name for name in self.detector.lemons_ if name in self.out]
 
     @property
@@ -147,7 +148,11 @@ class Lemons(Doubtful):
             for row in self.one_job[:MOST_NAMED]
         )
         names = listed(self.lemons_out, MOST_NAMED)
-        out = f"Out of service already, and bad: {names}." if self.lemons_out else ""
+        out = (
+            f"Left out, as they are out of service already or repaired: {names}."
+            if self.lemons_out
+            else ""
+        )
         return " ".join(filter(None, (self._verdict_sentence(), alone, out)))
 
     def _verdict_sentence(self) -> str:
@@ -271,12 +276,12 @@ def lemons(log: AnyLog) -> Lemons:
 
 
 def _out_of_service(log: FleetLog) -> tuple[str, ...]:
-    """Nodes that are out at the end of the log, or by a decision in the journal of the store."""
+    """Nodes that are out at the end of the log, or that the journal of the store says to leave alone."""
     lost = [state for state in NODE_LOST if state != "REBOOT"]
     open_ = " OR ".join(f"state LIKE '%{word}%'" for word in ("DRAIN", *lost))
     rows = log.rows(
         f"""SELECT DISTINCT node FROM {log.table("node_outages")}
         WHERE end_s IS NULL AND ({open_}) AND state <> '{outage_log.FAILURE}'"""
     )
-    decided = (f"{c}:{n}" if c else n for c, n in out_of_service(log.store.path))
+    decided = (f"{c}:{n}" if c else n for c, n in spared(log.store.path))
     return tuple(sorted({*decided, *(row["node"] for row in rows)}))

@@ -50,8 +50,8 @@ OF_RECORD = {
 """Part of a run's books -> part of the ledger."""
 PROFILE = "profile.json"
 """In a run's folder: what ``holdfast profile ops MODEL --training --save`` wrote of one rank's step."""
-LEAST_SHARED = 0.5
-"""Share of a record that lies in its attempt from which their clocks agree."""
+CLOCKS_S = 60.0
+"""By how much a record may begin before its attempt, or outlast it: no process does, by one clock."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,8 @@ def _attempt_of(launch: Recorded, attempts: dict[str, list[Row]], doubts: list[s
         return min(launch.end_s, row["stop_s"]) - max(launch.begin_s, row["start_s"])
 
     best = max(mine, key=shared)
-    if shared(best) < LEAST_SHARED * (launch.end_s - launch.begin_s):
+    late = launch.end_s - best["stop_s"]
+    if best["start_s"] - launch.begin_s > CLOCKS_S or (late > CLOCKS_S and not best["runs_still"]):
         away = duration(abs(launch.begin_s - best["start_s"]))
         doubts.append(
             f"{launch.run} began {away} from the start of its attempt of job {launch.job}: it is not"

@@ -4,7 +4,7 @@
         ...                                        # the training
     holdfast.runs.breakdown("events").parts
 
-Names are imported when they are first used; nothing here needs torch but `Checkpoints` and the callbacks.
+Names are imported when they are first used; nothing here needs torch but `Checkpoints`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast.runs.pairing.plan import plan_pairs
     from holdfast.runs.pairing.running import run_pairs
     from holdfast.runs.pairing.solve import solve_pairs
-    from holdfast.runs.recording.callbacks import huggingface_callback, lightning_callback
     from holdfast.runs.recording.reading import read_run
     from holdfast.runs.recording.recorder import RunRecorder
     from holdfast.runs.straggling.scores import stragglers
@@ -38,8 +37,6 @@ _HOMES = {
     "dump_flight_record": "flight.dumping",
     "execute": "execution.launching",
     "hang": "flight.verdict",
-    "huggingface_callback": "recording.callbacks",
-    "lightning_callback": "recording.callbacks",
     "plan_pairs": "pairing.plan",
     "read_run": "recording.reading",
     "replay": "watching.watcher",
@@ -58,8 +55,6 @@ __all__ = [
     "dump_flight_record",
     "execute",
     "hang",
-    "huggingface_callback",
-    "lightning_callback",
     "plan_pairs",
     "read_run",
     "replay",

@@ -31,28 +31,16 @@ RunId = Annotated[str | None, option("--run", metavar="ID")]
 
 
 @app.command
-def report(
-    folder: Path,
-    /,
-    *,
-    run_id: RunId = None,
-    fleet: Annotated[Path | None, option(metavar="STORE")] = None,
-    rate_per_node_day: float | None = None,
-) -> Answer:
-    """Report where a run's wall time went, what interrupted it, and the best checkpoint interval.
-
-    The failure rate behind the interval is the one given, else that of the fleet's log, else the run's own;
-    a run of less than an hour or with fewer than two failures gets no advice from its own.
+def report(folder: Path, /, *, run_id: RunId = None) -> Answer:
+    """Report where a run's wall time went, what interrupted it, and what its checkpoints cost.
 
     Args:
         folder: Folder that was passed to RunRecorder.
         run_id: Run id, if the folder contains several runs.
-        fleet: Fleet store to take the failure rate from.
-        rate_per_node_day: Failures per node and day (default: from --fleet, else from the run itself).
     """
     from holdfast.runs.goodput.report import report as run
 
-    return run(folder, run_id, rate_per_node_day=rate_per_node_day, fleet=fleet)
+    return run(folder, run_id)
 
 
 @app.command

@@ -119,8 +119,8 @@ def test_a_life_from_proposal_to_return(store: Path, cluster: Path) -> None:
         ("repaired", "bo"),
         ("returned", "bo"),
     ]
-    again = ids(store)  # its log is as bad as it was: a new life, with an id of its own
-    assert again[node] != first.id
+    assert node not in ids(store), "what it did before its repair is no new evidence"
+    assert node not in fleet.lemons(store).lemons
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,8 @@ def test_a_returned_node_is_judged(tmp_path: Path, days: int, again: bool, verdi
     actions(store)
     found = [each.why for each in journal.entries(store) if each.event == "judged"]
     assert [each.startswith(verdict) for each in found] == ([True] if verdict else [])
+    assert ("n03" in ids(store)) is again
+    assert ids(store).get("n03") != "0" * 8  # a new life
 
 
 def test_undo_and_reject(store: Path, cluster: Path) -> None:

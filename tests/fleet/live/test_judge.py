@@ -224,6 +224,20 @@ def test_regression_to_the_mean_is_no_effect(tmp_path: Path) -> None:
     assert acted(tmp_path, works=False) in ("same", "early")
 
 
+def test_a_drain_without_a_match_is_in_no_rate(tmp_path: Path) -> None:
+    """n1 fails every third day for ever, like no other; n2 to n6 once before and once after: no effect."""
+    nodes = names(20)
+    log = Log(nodes=dict.fromkeys(nodes, 8))
+    for k, node in enumerate(nodes):
+        failing = set(range(0, 100, 3)) if k == 0 else {20 + k, 60 + k} if k < 12 else set()
+        log.attempts += daily(node, 1000 * (k + 1), range(100), failing)
+        if k < 6:
+            log.outages.append(Outage(node, 40 * DAY + 100, 40 * DAY + 200, "DRAIN", "drain"))
+    [found] = judge(log.open(tmp_path), RuleFile(RULES[:1], horizon=28 * DAY)).actions
+    assert (found["times"], found["unmatched"]) == (6, 1)
+    assert found["rate_before"] == pytest.approx(found["rate_after"], rel=0.1)
+
+
 def test_a_repair_that_works_is_seen(tmp_path: Path) -> None:
     assert acted(tmp_path, works=True) == "lower"
 

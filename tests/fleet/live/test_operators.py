@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.fleet import Assumptions
 from holdfast.fleet.console.app import Console, create_app
 from holdfast.fleet.console.snapshots import Snapshots
 from holdfast.fleet.live import journal
+from holdfast.fleet.live.morning import LOOKS
 from holdfast.fleet.live.settings import Cluster, Limits, Notices, Person, Settings
 
 TOKENS = {
@@ -121,6 +123,17 @@ def test_nobody_in_particular_cannot(store: Path) -> None:
             assert "formaction" not in client.get("/actions", headers=headers).text
             answer = client.post("/actions/00000000/approve", data={"word": ""}, headers=headers)
             assert answer.status_code == 403
+
+
+def test_each_reader_has_a_look_of_their_own(client: TestClient, store: Path) -> None:
+    (store / LOOKS).unlink(missing_ok=True)
+    authorization = {"Authorization": f"Bearer {TOKENS['EVA_TOKEN']}"}
+    page = client.get("/", headers=authorization).text
+    [word] = re.findall(r'name="word" value="([0-9a-f]+)"', page)
+    assert decide(client, "/seen", "EVA_TOKEN", "0" * 64) == 403
+    assert decide(client, "/seen", "ADA_TOKEN", word) == 403
+    assert decide(client, "/seen", "EVA_TOKEN", word) == 303
+    assert [*json.loads((store / LOOKS).read_text())] == ["eva"]
 
 
 def test_wrong_deeds_and_ids(client: TestClient) -> None:

@@ -192,11 +192,10 @@ def run(*arguments: str | Path | float) -> int:
 def test_command_prints_the_contract(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(folder, "--json", "--html", tmp_path / "r.html", "--rate-per-node-day", 0.01) == 0
+    assert run(folder, "--json", "--html", tmp_path / "r.html") == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert told["run_id"] == "run"
     assert sum(told["parts"].values()) == pytest.approx(told["wall_s"], abs=1e-9)
-    assert told["failure_rate"]["source"] == "given"
     assert (tmp_path / "r.html").is_file()
     assert run(folder, "--quiet") == 0
     assert "ETTR 42 %" in capsys.readouterr().out
@@ -205,7 +204,6 @@ def test_command_prints_the_contract(
 def test_command_with_bad_input(folder: Path, tmp_path: Path) -> None:
     assert run(tmp_path / "nothing") == 2
     assert run(folder, "--run", "other") == 2
-    assert run(folder, "--rate-per-node-day", -1) == 2
 
 
 def test_several_runs_need_a_choice(folder: Path, tmp_path: Path) -> None:

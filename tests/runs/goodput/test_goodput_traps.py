@@ -163,7 +163,7 @@ def test_attempt_without_any_step() -> None:
 def test_run_without_any_step() -> None:
     made = told(Script(ready=None, last=5).at("alive", 5))
     assert spent(made) == {"init": 5}
-    assert (made.ettr, made.best, made.work.step_s_median) == (0.0, None, None)
+    assert (made.ettr, made.work.step_s_median) == (0.0, None)
 
 
 def test_run_of_no_length() -> None:
@@ -298,7 +298,7 @@ def test_accelerators_weigh_hours_not_parts() -> None:
 
 def test_json_has_the_keys_of_the_contract() -> None:
     shown = told(Script(end="clean").steps(1, 4, 0, 1.0)).to_dict()
-    assert list(shown)[:6] == ["run_id", "attempts", "wall_s", "parts", "ettr", "best_interval_s"]
+    assert list(shown)[:6] == ["run_id", "attempts", "wall_s", "parts", "ettr", "checkpoint"]
     assert list(shown["parts"]) == [
         *("productive", "replayed", "data_wait", "checkpoint", "init"),
         *("evaluation", "idle", "down", "queue"),

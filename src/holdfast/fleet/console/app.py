@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from holdfast.errors import HoldfastError, MissingExtraError, StoreError
+from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import metrics, pages, views
 from holdfast.fleet.console.access import Access, check_token, is_own
@@ -170,8 +171,9 @@ def _add_pages(app: FastAPI, console: Console) -> None:
         app.add_api_route(address, route(address), response_model=None)
 
     @app.get("/")
-    def morning() -> Response:
-        return console.show(pages.morning)
+    def this_morning(request: Request) -> Response:
+        person = request.scope.get("person")
+        return console.show(lambda snapshot: pages.morning(snapshot, person))
 
     @app.get("/nodes")
     def nodes() -> Response:
@@ -196,28 +198,36 @@ def _add_actions(app: FastAPI, console: Console) -> None:
         person = request.scope.get("person")
         return console.show(lambda snapshot: pages.acting(snapshot, console.settings, person))
 
-    @app.post("/actions/{life_id}/{deed}")
-    async def decided(request: Request, life_id: str, deed: str) -> Response:
-        person = request.scope.get("person")
-        if person is None or deed not in actions.DEEDS:
-            raise HTTPException(403 if person is None else 404)
+    async def asked(request: Request) -> tuple[Person, str]:
+        """Who sent a form from a page of this console, and the reason in it."""
+        person: Person | None = request.scope.get("person")
+        if person is None:
+            raise HTTPException(403, "Only somebody with a token of their own decides here")
         form = parse_qs((await request.body())[:MOST_BYTES].decode("utf-8", "replace"))
         if not is_own(request.headers, person, form.get("word", [""])[0]):
             raise HTTPException(403, "This was not asked from a page of this console")
-        await run_in_threadpool(
-            console.snapshots.answer,
-            lambda snapshot: snapshot.read(
-                lambda analysis: actions.act(
-                    analysis.log,
-                    deed,
-                    life_id,
-                    who=person.name,
-                    why=form.get("why", [""])[0],
-                    settings=console.settings,
-                    may=person.may_act_on,
-                )
-            ),
-        )
+        return person, form.get("why", [""])[0]
+
+    async def answered(build: Callable[[Analysis], object]) -> None:
+        """Run what takes a while beside the loop of events."""
+        read = console.snapshots.answer
+        await run_in_threadpool(read, lambda snapshot: snapshot.read(build))
+
+    @app.post("/seen")
+    async def seen(request: Request) -> Response:
+        person, _ = await asked(request)
+        reader = person.name
+        await answered(lambda it: morning.seen(morning.morning(it, reader=reader), reader))
+        return RedirectResponse("/", 303)
+
+    @app.post("/actions/{life_id}/{deed}")
+    async def decided(request: Request, life_id: str, deed: str) -> Response:
+        person, why = await asked(request)
+        if deed not in actions.DEEDS:
+            raise HTTPException(404)
+        rights = {"who": person.name, "may": person.may_act_on}
+        held = {"why": why, "settings": console.settings, **rights}
+        await answered(lambda it: actions.act(it.log, deed, life_id, **held))  # type: ignore[arg-type]
         return RedirectResponse("/actions", 303)
 
 

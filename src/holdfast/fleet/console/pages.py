@@ -106,17 +106,20 @@ def of_report(snapshot: Snapshot, here: str) -> View:
     )
 
 
-def morning(snapshot: Snapshot) -> View:
-    """The first screen: what changed since the last look, under what makes it doubtful."""
-    looks = snapshot.read(lambda analysis: live.looks(analysis.log))
-    page = snapshot.kept(f"morning {looks}", lambda analysis: live.morning(analysis).page())
-    laid = snapshot.kept(f"morning sections {looks}", lambda _: [*map(_laid, page.sections)])
+def morning(snapshot: Snapshot, person: Person | None = None) -> View:
+    """The first screen: what changed since the reader's last look, under what makes it doubtful."""
+    reader = person.name if person else ""
+    key = f"{reader} {snapshot.read(lambda analysis: live.looks(analysis.log)).get(reader)}"
+    page = snapshot.kept(
+        f"morning {key}", lambda analysis: live.morning(analysis, reader=reader).page()
+    )
+    laid = snapshot.kept(f"morning sections {key}", lambda _: [*map(_laid, page.sections)])
+    word = access.word_for(person) if person else ""
+    parts = {"sections": laid, "page": page, "word": word, "on_news": "show"}
     tiles = [
         tile for tile in report(snapshot).tiles if tile.section_id in ("loss", "rate", "lemons")
     ]
-    return _page(
-        snapshot, "/", "morning.html.j2", sections=laid, page=page, tiles=tiles, on_news="show"
-    )
+    return _page(snapshot, "/", "morning.html.j2", tiles=tiles, **parts)
 
 
 def nodes(snapshot: Snapshot) -> View:

@@ -223,9 +223,13 @@ def actions(log: AnyLog, settings: Settings | None = None, *, propose: bool = Tr
     new = [
         _entry(each, "proposed", HOLDFAST, each.evidence) for each in found if each.id not in before
     ]
-    back = [life for life in before.values() if life.state == "returned"]
+    back = [life for life in before.values() if life.state in journal.AFTER["judged"]]
     told = ((life, after_return(log, life)) for life in back)
-    new += [_entry(life, "judged", HOLDFAST, text) for life, text in told if text]
+    new += [
+        _entry(life, "judged", HOLDFAST, text)
+        for life, text in told
+        if text and text.partition(":")[0] != life.steps[-1].why.partition(":")[0]
+    ]
     if propose and new:
         with suppress(HoldfastError), journal.writing(store) as writer:  # who may only read, reads
             for each in new:

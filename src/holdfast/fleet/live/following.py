@@ -57,7 +57,7 @@ class Followed:
     hours: Amount  # Lost in those failures and out of service after them
     matched_hours: Amount
     node_days: float
-    before: float | None  # Failures per node-day in as long a time before
+    before: float | None  # Failures per node-day in as long a time before, of those with a match
     full: int  # Nodes that were followed all the time; of them ...
     again: int  # ... failed again
     matched_again: float | None  # Share of the matched nodes that failed in that time
@@ -106,11 +106,11 @@ def follow(
             fit &= np.abs(history - history[node]) < FAILED
         near = fit & (earlier <= ALIKE * earlier[node]) & (earlier >= earlier[node] / ALIKE)
         fit = near if near.sum() >= FEWEST else fit
-        before += history[node]
-        used_before += earlier[node]
         if not fit.any():
             unmatched += 1
             continue
+        before += history[node]
+        used_before += earlier[node]
         mine = place[rows] == node
         own[rows] += mine
         parts.append(float(used[node] / used[fit].sum()))

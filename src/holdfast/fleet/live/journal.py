@@ -30,12 +30,15 @@ AFTER = {
     "repaired": ("drained",),
     "undone": ("approved", "drained", "repaired"),
     "returned": ("drained", "repaired"),
-    "judged": ("returned",),
+    "judged": ("returned", "judged"),
 }
 # Events after which a node is out of service by our hand, or may be: an approval whose command never ended
 OUT = ("approved", "drained", "repaired")
 # Events that end a life; the node may be proposed again
 OVER = ("undone", "returned", "judged")
+AS_BAD = (
+    "as bad as it was"  # How the reason of a judgement begins after which it may be pulled again
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,12 @@ class Life:
     def state(self) -> str:
         """The last event."""
         return self.steps[-1].event
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether the node is out, or back from a repair and not found bad since: old failures are over."""
+        as_bad = self.steps[-1].why.startswith(AS_BAD)
+        return self.state in (*OUT, "returned") or (self.state == "judged" and not as_bad)
 
     def when(self, event: str) -> float | None:
         """When an event last happened (epoch seconds); None: never."""
@@ -110,13 +119,10 @@ def lives(steps: Iterable[Entry]) -> dict[str, Life]:
     return found
 
 
-def out_of_service(store: str | Path) -> dict[tuple[str, str], Life]:
-    """(Cluster, node) -> its life, for the nodes that are out by a decision in the journal."""
-    return {
-        (life.cluster, life.node): life
-        for life in lives(entries(store)).values()
-        if life.state in OUT
-    }
+def spared(store: str | Path) -> dict[tuple[str, str], Life]:
+    """(Cluster, node) -> its last life, for the nodes that the journal says to leave alone."""
+    last = {(life.cluster, life.node): life for life in lives(entries(store)).values()}
+    return {node: life for node, life in last.items() if life.is_spared}
 
 
 @contextmanager

@@ -48,7 +48,7 @@ VERDICTS = {
     "short": "cannot tell: the log ends before a node was followed for the whole horizon",
     "no cost": "cannot tell: nothing says how long a repair takes; state `repair` in the rule",
     "lower": "fails less than nodes left alone",
-    "higher": "fails more than nodes left alone",
+    "higher": "still fails more than nodes left alone",
     "same": "no difference from nodes left alone can be told",
     "early": "too early to say",
     "unmatched": "cannot tell: no node with such a history was left alone",
@@ -65,7 +65,8 @@ class Judgement(Doubtful):
     # (failures); saved, cost (of the repairs), wasted (of nodes that did not fail again), net (hours);
     # verdict. Amounts have their 95 % interval in _low and _high; what is not known is None.
     rules: list[Row]
-    # One per kind: action, times, nodes, still_out, hours_out (median), rate_before, rate_after and
+    # One per kind: action, times, nodes, still_out, unmatched (times that no node matches: they are in
+    # no rate), hours_out (median), rate_before, rate_after and
     # rate_matched (of nodes left alone; failures per 1,000 node-days), verdict
     actions: list[Row]
     horizon_s: float
@@ -111,8 +112,9 @@ class Judgement(Doubtful):
         )
         acted = table(
             actions,
-            "action times nodes still_out hours_out rate_before rate_after rate_matched judged",
-            f"One row per kind of action. Failures {RATE_UNIT}, in a horizon before and after it.",
+            "action times nodes still_out unmatched hours_out rate_before rate_after rate_matched judged",
+            f"One row per kind of action. Failures {RATE_UNIT}, in a horizon before it and after it (or up "
+            "to the end of the log); times without a match are in no rate.",
             "The log shows no drain, cordon, reboot or repair.",
         )
         parameters = {"horizon": duration(self.horizon_s), "log": duration(self.days * DAY_S)}
@@ -292,6 +294,7 @@ def _actions(past: History, outages: list[Row], horizon_s: float) -> Iterator[Ro
             "times": len(mine),
             "nodes": len({row["node"] for row in mine}),
             "still_out": len(mine) - len(over),
+            "unmatched": found.unmatched,
             "hours_out": float(np.median([row["out_s"] for row in over])) / HOUR_S
             if over
             else None,

@@ -83,6 +83,8 @@ class Morning(Doubtful):
         return [Finding(text, "changes") for text in (self._losses(), *self._changes())]
 
     def _losses(self) -> str:
+        if self.until_s == self.since_s:
+            return f"Nothing is new: the log ends at the last look, {minute(self.until_s)}."
         failures, hours = counted(int(self.lost["failures"]), "failure"), brief(self.lost["hours"])
         span = duration(self.until_s - self.since_s)
         text = f"{failures} and {hours} {self.unit} lost since {minute(self.since_s)}"

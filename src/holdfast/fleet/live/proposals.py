@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast.fleet.lemon_model import DAYS_PER_MONTH
 from holdfast.fleet.live.following import follow
-from holdfast.fleet.live.journal import OVER, Life
+from holdfast.fleet.live.journal import AS_BAD, OVER, Life
 from holdfast.fleet.live.judge import FEWEST_DUE
 from holdfast.fleet.live.rules import history
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
@@ -141,7 +141,7 @@ def after_return(log: FleetLog, life: Life) -> str:
         f"{brief(matched.value)} on matched nodes"
     )
     if (since - matched).low > 0:
-        return f"as bad as it was: {text}"
+        return f"{AS_BAD}: {text}"
     due = (found.before or 0.0) * found.node_days
     if due >= FEWEST_DUE and since.high < due:
         return f"mended: {text}; {brief(due)} were due at its old rate"

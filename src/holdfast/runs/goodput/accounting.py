@@ -16,16 +16,8 @@ from holdfast.errors import InputError
 from holdfast.lines import Reject
 from holdfast.plain import plain
 from holdfast.runs.goodput.agreement import Disagreement, disagreements
-from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts
+from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts, mean_nodes
 from holdfast.runs.goodput.checkpoint_costs import CheckpointCosts, checkpoint_costs
-from holdfast.runs.goodput.interval import (
-    BestInterval,
-    FailureRate,
-    best_interval,
-    failure_rate,
-    interruptions,
-    mean_nodes,
-)
 from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
 from holdfast.runs.goodput.remarks import remarks_of
 from holdfast.runs.goodput.work import (
@@ -76,10 +68,6 @@ class Breakdown:
     disagreements: tuple[Disagreement, ...]
     """Ranks whose weights, gradient norm or loss have left those of their replicas."""
     checkpoints: CheckpointCosts
-    rate: FailureRate | None
-    """None where nothing lived."""
-    best: BestInterval | None
-    """None where the run cannot tell it."""
     clocks_s: Mapping[str, float]
     """Node -> seconds by which its clock is ahead of the others', where that is more than 1 s."""
     rejects: tuple[Reject, ...]
@@ -99,7 +87,7 @@ class Breakdown:
     @property
     def interruptions(self) -> int:
         """Attempts that did not end by themselves."""
-        return interruptions(self.attempts)
+        return sum(each.interrupted for each in self.attempts)
 
     def attempt_at(self, time_s: float) -> AttemptAccount:
         """The attempt of a moment, in seconds since 1970: the last one that had begun."""
@@ -116,10 +104,6 @@ class Breakdown:
             "wall_s": self.wall_s,
             "parts": dict(self.parts),
             "ettr": self.ettr,
-            "best_interval_s": self.best and self.best.interval_s,
-            "best_interval_ci95_s": self.best and list(self.best.ci95_s),
-            "best_interval_steps": self.best and self.best.steps,
-            "best_interval_saved_s": self.best and self.best.saved_s,
             "checkpoint": vars(self.checkpoints),
             "replayed_steps": {
                 "count": sum(each.count for each in self.replays),
@@ -133,7 +117,6 @@ class Breakdown:
             "interruptions": self.interruptions,
             "nodes": mean_nodes(self.attempts),
             "gpu_hours": dict(self.gpu_hours),
-            "failure_rate": self.rate and self.rate.to_dict(),
             "attempt_table": [plain(vars(each)) for each in self.attempts],
             "losses_not_finite": [plain(vars(each)) for each in self.losses_not_finite],
             "disagreements": [plain(vars(each)) for each in self.disagreements],
@@ -153,25 +136,21 @@ def breakdown(
     run: RecordedRun | Path | str,
     run_id: str | None = None,
     *,
-    rate_per_node_day: float | None = None,
-    fleet: str | Path | None = None,
     now_s: float | None = None,
 ) -> Breakdown:
-    """Break down the wall time of a run: its ETTR, its losses, the best checkpoint interval.
+    """Break down the wall time of a run: its ETTR, its losses, what its checkpoints cost.
 
     Args:
         run: a run from `read_run`, or the folder of `RunRecorder`.
         run_id: the run, if the folder contains several.
-        rate_per_node_day: failures per node and day, for the best checkpoint interval, if known.
-        fleet: a store of `holdfast.fleet` to take that rate from; by default it is the run's own rate.
         now_s: seconds since 1970, to distinguish a running run from a killed one; None: now.
 
     Raises:
-        InputError: run not found, or invalid rate.
+        InputError: run not found.
     """
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
     ledger = keep_books(recorded)
-    return account(ledger, rate_per_node_day=rate_per_node_day, fleet=fleet, now_s=now_s)
+    return account(ledger, now_s=now_s)
 
 
 def breakdown_around(*places: Path | str) -> Breakdown | None:
@@ -194,8 +173,6 @@ def breakdown_around(*places: Path | str) -> Breakdown | None:
 def account(
     ledger: Ledger,
     *,
-    rate_per_node_day: float | None = None,
-    fleet: str | Path | None = None,
     now_s: float | None = None,
 ) -> Breakdown:
     """The breakdown of books that are kept already; arguments as `breakdown`."""
@@ -206,7 +183,6 @@ def account(
     work = work_of(ledger)
     attempts = attempt_accounts(ledger, work.step_s_median, running)
     checkpoints = checkpoint_costs(ledger)
-    rate = failure_rate(attempts, rate_per_node_day=rate_per_node_day, fleet=fleet)
     gpus = [each.gpus for each in attempts]
     return Breakdown(
         run_id=recorded.run_id,
@@ -226,8 +202,6 @@ def account(
         losses_not_finite=losses_not_finite(ledger),
         disagreements=disagreements(ledger),
         checkpoints=checkpoints,
-        rate=rate,
-        best=best_interval(attempts, checkpoints, rate, work.step_s_mean),
         clocks_s=recorded.clocks_s,
         rejects=recorded.rejects,
         remarks=remarks_of(ledger, attempts, checkpoints),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,3 +160,11 @@ def _stalled(ledger: Ledger, members: Sequence[int], progress_s: float, end_s: f
 def _missing(processes: Sequence[Process], world_size: int) -> tuple[int, ...]:
     seen = {process.rank for process in processes}
     return tuple(rank for rank in range(world_size) if rank not in seen)
+
+
+def mean_nodes(attempts: Sequence[AttemptAccount]) -> float:
+    """Nodes of the run: the mean over the time that its attempts were alive."""
+    alive = math.fsum(each.end_s - each.begin_s for each in attempts)
+    if alive <= 0:
+        return float(max(len(each.nodes) for each in attempts))
+    return math.fsum(len(each.nodes) * (each.end_s - each.begin_s) for each in attempts) / alive

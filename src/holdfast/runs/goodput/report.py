@@ -1,4 +1,4 @@
-"""The report of a run: where its time went, what interrupted it, what would have saved most."""
+"""The report of a run: where its time went, what interrupted it, what its restarts and waits cost."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from holdfast.answer import (
 )
 from holdfast.errors import InputError
 from holdfast.fleet.moments import minute, moment
-from holdfast.numbers import brief, counted, duration, number, percent
+from holdfast.numbers import brief, counted, duration, percent
 from holdfast.runs.goodput import figures
 from holdfast.runs.goodput.accounting import Breakdown, account
 from holdfast.runs.goodput.figures import PARTS_IN_WORDS
-from holdfast.runs.goodput.interval import FailureRate
 from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
 from holdfast.runs.ranks import named
 from holdfast.runs.recording.events import RecordedRun
@@ -40,8 +39,6 @@ MUCH_WAIT = 0.02
 """Share of the wall time from which waiting for data gets a separate sentence."""
 SHORTEST_SHARE = 0.01
 """Parts below this share of the wall time are not named in sentences."""
-WORTH_IT = 0.005
-"""A share of the wall time that another checkpoint interval must save to be recommended."""
 MOST_ROWS = 2_000
 """Rows of a table on the page; `--json` gives all."""
 PAPER = (
@@ -114,9 +111,7 @@ class RunReport(Answer):
             Finding(text, "where", f"ETTR {percent(made.ettr)}:"),
             _interruptions(made),
             *_losses(made),
-            *told[:1],
-            *_interval(made),
-            *told[1:],
+            *told,
             *_data(made),
         ]
         return found[:MOST_FINDINGS]
@@ -142,12 +137,12 @@ class RunReport(Answer):
         ]
 
     def inputs(self) -> list[tuple[str, str]]:
-        """Run, files, lines that were not used, the failure rate behind the best interval."""
+        """Run, files, lines that were not used."""
         made, run = self.breakdown, self.ledger.run
         ranks = max(each.world_size for each in made.attempts)
         nodes = len({node for each in made.attempts for node in each.nodes})
         state = ", still running" if made.running else ""
-        rows = [
+        return [
             ("Run", f"{minute(made.began_s)} to {minute(made.began_s + made.wall_s)}{state}"),
             ("Size", f"{counted(ranks, 'rank')} on {counted(nodes, 'node')}"),
             (
@@ -156,9 +151,6 @@ class RunReport(Answer):
             ),
             ("Unusable lines", f"{len(made.rejects):,}"),
         ]
-        if made.best is not None and made.rate is not None:
-            rows.append(("Failure rate", _rate_text(made.rate)))
-        return rows
 
     def unknowns(self) -> list[Unknown]:
         """Lines that could not be used, and remarks of the reader."""
@@ -180,8 +172,6 @@ def report(
     run_id: str | None = None,
     *,
     html: str | Path | None = None,
-    rate_per_node_day: float | None = None,
-    fleet: str | Path | None = None,
     now_s: float | None = None,
 ) -> RunReport:
     """Summarise a run, and write the page with every figure if asked.
@@ -190,16 +180,14 @@ def report(
         run: what `read_run` gave, or the folder that `RunRecorder` was given.
         run_id: which run, where the folder holds several.
         html: file to write the page to.
-        rate_per_node_day: as `breakdown`.
-        fleet: as `breakdown`.
         now_s: as `breakdown`.
 
     Raises:
-        InputError: no such run, a rate that is invalid.
+        InputError: no such run.
     """
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
     ledger = keep_books(recorded)
-    made = account(ledger, rate_per_node_day=rate_per_node_day, fleet=fleet, now_s=now_s)
+    made = account(ledger, now_s=now_s)
     answer = RunReport(made, None if html is None else Path(html), ledger=ledger)
     if html is not None:
         from holdfast.report import write
@@ -285,39 +273,6 @@ def _losses(made: Breakdown) -> Iterator[Finding]:
         yield Finding(text, "attempts", "The loss")
     for each in made.disagreements[-1:]:
         yield Finding(each.sentence, "attempts", "Corruption:")
-
-
-def _interval(made: Breakdown) -> Iterator[Finding]:
-    """Measured and best checkpoint interval, and what the difference would have won."""
-    best, rate = made.best, made.rate
-    if best is None or rate is None:
-        return
-    used = made.checkpoints.interval_s
-    had = f"a checkpoint every {seconds(used)} of step time" if used else "no checkpoint"
-    low, high = best.ci95_s
-    bounds = f" [{seconds(low)}, {'∞)' if high is None else seconds(high) + ']'}"
-    wide = bounds if rate.high > rate.low else ""
-    text = (
-        f"The run had {had}; one every {seconds(best.interval_s)}{wide} "
-        f"({counted(best.steps, 'step')}) would be best, at {_rate_text(rate)}"
-    )
-    if best.saved_s is not None:
-        small = best.saved_s < WORTH_IT * made.wall_s
-        saved = (
-            f"less than {percent(WORTH_IT)} of the wall time" if small else seconds(best.saved_s)
-        )
-        text += f", and would have saved {saved}"
-    yield Finding(f"{text}.", "where", "Checkpoints:")
-
-
-def _rate_text(rate: FailureRate) -> str:
-    """The failure rate with its interval and where it is from."""
-    text = number(rate.per_node_day)
-    if rate.high > rate.low:
-        text += f" [{number(rate.low)}, {number(rate.high)}]"
-    where = {"given": "given", "fleet": "the fleet's log", "run": "this run"}[rate.source]
-    count = "" if rate.failures is None else f"{counted(rate.failures, 'failure')} of "
-    return f"{text} failures per node-day ({count}{where})"
 
 
 def _data(made: Breakdown) -> Iterator[Finding]:
