@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -31,10 +30,6 @@ class Fault:
     group: int | None = None
     """The group, 1..G; 0 for the header and metadata, None for the footer or the file."""
     reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return f"{', '.join(part for part in (self.record, self.place) if part)}: {self.reason}"
