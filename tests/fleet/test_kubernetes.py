@@ -209,3 +209,11 @@ def test_a_list_as_the_api_server_gives_it(tmp_path: Path) -> None:
     raw = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [bare]}
     found = read(KUBERNETES, write(tmp_path / "raw.json", [raw]))
     assert rows(found["attempts"], "job_id", "state") == [("team-a/a", "COMPLETED")]
+
+
+def test_a_list_with_what_is_no_object(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    meta = {"resourceVersion": "1"}
+    listing = {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": [1]}
+    path.write_text(json.dumps(listing, indent=1))
+    assert [line for line, _ in rejected(read(KUBERNETES, path))] == [1]

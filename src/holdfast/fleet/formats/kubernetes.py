@@ -417,8 +417,8 @@ def _over_lines(path: Path, rejects: Rejects) -> Iterator[tuple[Row, int, str]]:
             for value in ijson.items(file, "items.item" if are_lists else "", **several):
                 for item in _items(value):
                     yield item, 1, json.dumps(item)
-    except ijson.JSONError as error:
-        rejects.add(1, f"the JSON breaks off ({error})", "")
+    except (ijson.JSONError, TypeError, AttributeError) as error:
+        rejects.add(1, f"the JSON breaks off, or has no object there ({error})", "")
 
 
 def _items(value: Any) -> Iterator[Row]:
