@@ -109,22 +109,37 @@ def test_the_referee_captures_dead_stones(black: bool) -> None:
 SEKI = [*["....XO..."] * 6, "XXXXXOOOO", "OOOOOXXXX", ".OOO.XXX."]
 
 
+# White's A1, B2, G2 and black's F5 are dead: B+23 by GNU Go.
+DEAD = [
+    *("....XOO..", "...XXXOO.", "...XOO...", "...XO.OO.", "..XXOXOOO"),
+    *(".XOOOOXOX", ".XXXOOXXX", ".O.XXXOX.", "O........"),
+]
+
+
+def left(rows: list[str], first: int, transposed: bool = False, swapped: bool = False) -> Game:
+    """A game with these stones (X black) that both sides left by passing."""
+    board = np.array([list(row) for row in rows])
+    game = Game(9, rules="chinese", komi=0)
+    for row, col in np.argwhere((board.T if transposed else board) != "."):
+        black = (board[col, row] if transposed else board[row, col]) == "X"
+        game.play(f"{'ABCDEFGHJ'[col]}{9 - row}", 1 if black != swapped else 2)
+    game.play("pass", first)
+    game.play("pass", 3 - first)
+    return game
+
+
 @pytest.mark.parametrize("first", [1, 2])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_seki_stands_whoever_passed_first(transposed: bool, swapped: bool, first: int) -> None:
-    board = np.array([list(row) for row in SEKI])
-    game = Game(9, rules="chinese", komi=0)
-    for row, col in np.argwhere(board != "."):
-        row, col, black = int(row), int(col), (board[row, col] == "X") != swapped
-        row, col = (col, row) if transposed else (row, col)
-        game.play(f"{'ABCDEFGHJ'[col]}{9 - row}", 1 if black else 2)
-    left = game.colors
-    game.play("pass", first)
-    game.play("pass", 3 - first)
-    settled = settle(game, visits=100)
+    game = left(SEKI, first, transposed, swapped)
+    settled, stones = settle(game, visits=100), game.colors
     assert settled.score() == game.score() == (-6 if swapped else 6)
-    assert (settled.owners() == left)[left > 0].all()
+    assert (settled.owners() == stones)[stones > 0].all()
+
+
+def test_dead_stones_that_put_themselves_in_atari_are_dead() -> None:
+    assert settle(left(DEAD, 1)).score() == 23
 
 
 def test_rules_that_are_none() -> None:

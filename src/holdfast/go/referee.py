@@ -43,9 +43,11 @@ def _play_on(game: Game, visits: int, kept: set[int]) -> tuple[Game, set[int]]:
         kept: cells of stones that their own side does not put in atari.
     """
     settled, risked = game.copy(), set[int]()
-    settled.board[kernels.INFO, kernels.PASSES] = 0
     search = PlayoutSearch(nodes=_NODES, by_points=True)
+    passes = 0
     for _ in range(2 * game.rows * game.cols):
+        # A search that could end the game by a pass would not look for what it can capture.
+        settled.board[kernels.INFO, kernels.PASSES] = 0
         move = kernels.PASS
         for candidate in search.choose(settled, visits).candidates:
             stones = _self_atari(game, settled, candidate.cell)
@@ -54,7 +56,8 @@ def _play_on(game: Game, visits: int, kept: set[int]) -> tuple[Game, set[int]]:
                 risked |= stones
                 break
         settled.play(move)
-        if settled.over:
+        passes = 0 if move else passes + 1
+        if passes == 2:
             break
     return settled, risked
 
