@@ -346,8 +346,16 @@ def test_a_result_without_sections_has_figures_and_a_page() -> None:
     assert compare.compare(found.document(), found.document()).to_dict()["worse"] == []
 
 
-def test_what_is_no_answer_cannot_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["fleet", "alerts", "--save", str(tmp_path / "x.json")])
-    assert ended.value.code == 2
-    assert not (tmp_path / "x.json").exists()
+def test_what_is_no_answer_cannot_be_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("--save", "--html"):
+        for line in (["fleet", "alerts", name, "x.html"], ["fleet", name, "x.html", "alerts"]):
+            with pytest.raises(SystemExit) as ended:
+                cli.main(line)
+            assert ended.value.code == 2
+    assert capsys.readouterr().out == ""
+    for line, offered in ((["fleet", "alerts"], False), (["fleet", "status"], True)):
+        with pytest.raises(SystemExit):
+            cli.main([*line, "--help"])
+        text = capsys.readouterr().out
+        assert ("--save" in text) is ("--html" in text) is offered
+        assert "--json" in text

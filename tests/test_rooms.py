@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import COMMANDS, program
+from holdfast.cli import COMMANDS, main, program
 from holdfast.rooms import ROOMS, Room, lacking
 from holdfast.why import KINDS
 
@@ -45,6 +45,18 @@ def test_the_first_words_are_those_of_the_rooms() -> None:
         app = program()
         for word in (*room.name.split(),):
             app = app[word]
+
+
+def test_other_words_for_a_room_lead_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for line in (["fst", "info"], ["automata", "info"], ["--quiet", "automata", "info"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*line, "--help"])
+        assert not ended.value.code
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] == shown[2]
+    assert "automata" not in COMMANDS
+    assert not {other for room in ROOMS for other in room.also} & set(COMMANDS)
 
 
 def test_every_group_lists_its_rooms_in_their_order() -> None:

@@ -35,6 +35,13 @@ _HOMES = {
     "diff": "holdfast.compare",
 }
 
+_WORDS = {
+    **{word: room.word for room in ROOMS for word in (room.word, *room.also)},
+    "why": "why",
+    "diff": "diff",
+}
+"""First words of a command line -> as the commands are named."""
+
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -112,10 +119,12 @@ def _run(arguments: list[str]) -> int:
 
 def _room_first(arguments: list[str]) -> list[str]:
     """The line with the options that stand before the room behind it: they are those of its command."""
-    place = next((n for n, word in enumerate(arguments) if word in COMMANDS), 0)
-    if not arguments or not arguments[0].startswith("-"):
-        return arguments
-    return arguments[place:] + arguments[:place]
+    for place, word in enumerate(arguments):
+        if word in _WORDS:
+            return [_WORDS[word], *arguments[place + 1 :], *arguments[:place]]
+        if not arguments[0].startswith("-"):
+            break
+    return arguments
 
 
 def _facts(error: HoldfastError) -> dict[str, str | None]:

@@ -171,6 +171,14 @@ class Common:
     """Print the details behind the answer."""
 
 
+@dataclass(frozen=True)
+class _Streamed(Common):
+    """What a command takes that prints by itself: it has no answer to save."""
+
+    html: Annotated[None, Parameter(parse=False)] = None
+    save: Annotated[None, Parameter(parse=False)] = None
+
+
 def room(name: str, about: str, **settings: Any) -> App:
     """A group of commands, ``holdfast NAME ...``; register functions with ``@app.command``."""
     settings.setdefault("version_flags", [])
@@ -221,7 +229,6 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
     root.suppress_keyboard_interrupt = False  # the command line reports it
     root.meta.suppress_keyboard_interrupt = False
 
-    @root.meta.default
     def launch(
         *rest: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         common: Common = _COMMON_DEFAULTS,
@@ -239,17 +246,21 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
             # Help lists commands in the order of the file, not of the alphabet.
             for order, name in enumerate(group):
                 group[name].sort_key = order
-        form = common.html or common.save
-        prints = getattr(apps[-1].default_command, "__annotations__", {})
-        if form is not None and prints.get("return") == "None":
-            raise InputError("this command has no answer to save", code="unsupported", path=form)
         result = root(rest, exit_on_error=False, print_error=False, result_action="return_value")
         # A room without a command prints its help, and the exit status is nonzero.
         return result if unused or len(apps) == 1 or apps[-1].default_command else USAGE
 
+    line = [_LONE_DASH if word == "-" else word for word in path]
+    command = root
+    for word in line:
+        if word in command and not word.startswith("-"):
+            command = command[word]
+    if getattr(command.default_command, "__annotations__", {}).get("return") == "None":
+        launch.__annotations__["common"] = _Streamed
+    root.meta.default(launch)
     try:
         answer = root.meta(
-            [_LONE_DASH if word == "-" else word for word in path],
+            line,
             exit_on_error=False,
             print_error=False,
             result_action="return_value",

@@ -28,6 +28,8 @@ class Room:
     """One sentence."""
     commands: Sequence[str] = ()
     """Names of its commands that do not start with its own."""
+    also: Sequence[str] = ()
+    """Other words that the command line takes for its first one."""
     gauges: str = ""
     """``module:function``: what it adds to `/metrics` of the console of a log, given records of runs."""
 

@@ -11,7 +11,8 @@ import pytest
 from reading import read, rejected, rows
 
 import holdfast.fleet as fleet
-from holdfast.fleet.formats.monitors import KUBERNETES, NVSENTINEL
+from holdfast.fleet.formats.kubernetes import KUBERNETES
+from holdfast.fleet.formats.monitors import NVSENTINEL
 from holdfast.fleet.taxonomy import load
 
 COLUMNS = ("time_s", "node", "check", "severity", "result", "xid", "cluster")

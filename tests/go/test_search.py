@@ -44,7 +44,7 @@ def test_a_forced_capture_for_both_colors(black: bool) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 7, 8])
-@pytest.mark.parametrize("loss", [1.0, 5.0])
+@pytest.mark.parametrize("loss", [0.0, 0.3, 5.0])
 def test_visits_are_simulations_and_nothing_stays_in_flight(batch: int, loss: float) -> None:
     search = PuctSearch(plain_evaluator, batch=batch, virtual_loss=loss)
     choice = search.choose(Game(5), 101)
@@ -60,6 +60,25 @@ def test_visits_are_simulations_and_nothing_stays_in_flight(batch: int, loss: fl
         assert 1 <= own <= batch
         assert tree.values[below, PRIOR].sum() == pytest.approx(1.0, abs=1e-5)
         assert tree.values[node, WINS] <= visits
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_a_batch_visits_the_moves_that_single_leaves_visit(batch: int) -> None:
+    priors = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
+
+    def evaluate(planes: Floats) -> tuple[Floats, Floats]:
+        policy = np.zeros((len(planes), 26), np.float32)
+        policy[:, : len(priors)] = priors
+        return policy, np.full(len(planes), 0.5, np.float32)
+
+    search = PuctSearch(evaluate, batch=batch, symmetries=False)
+    search.choose(Game(5), 65)
+    # With values that are all alike, what is left of PUCT is the largest P / (1 + n).
+    visits = np.zeros(len(priors))
+    for _ in range(64):
+        visits[np.argmax(priors / (1 + visits))] += 1
+    found = search.tree.tree.values[children(search.tree.tree, 0), VISITS]
+    assert sorted(found, reverse=True)[: len(priors)] == sorted(visits, reverse=True)
 
 
 def test_a_search_goes_on_in_the_tree_of_the_moves_played() -> None:

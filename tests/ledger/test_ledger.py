@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import recordings
 from console_process import console
-from logs import BASE, Attempt, Log, Outage, random_log
+from logs import BASE, Attempt, Log, Outage, names, random_log
 from prometheus_client.parser import text_string_to_metric_families
 
 from command_line import invoke
@@ -24,8 +24,11 @@ from holdfast.fleet import Assumptions, FleetLog
 from holdfast.ledger import Ledger, capacity, ledger
 from holdfast.ledger.books import gauges
 from holdfast.ledger.capacity import tasks_of
+from holdfast.ledger.changes import _out_at_most
 from holdfast.ledger.cli import app
 from holdfast.ledger.parts import IDLE, LABELS, OUT, UNUSED, USED, WAITING
+
+DAY = 86_400
 
 EIGHT = {"n1": 8, "n2": 8}
 
@@ -116,7 +119,8 @@ def test_the_bundled_cluster(testbed: Path, tmp_path: Path) -> None:
     assert found.by is not None
     assert sum(found.by["hours"].to_pylist()) == pytest.approx(found.allocated)
     for part in USED:
-        assert sum(found.by[part].to_pylist()) == pytest.approx(found.hours[part] or 0.0)
+        told = sum(hours or 0.0 for hours in found.by[part].to_pylist())
+        assert told == pytest.approx(found.hours[part] or 0.0)
 
 
 def test_missing_sources_are_unknown_and_not_zero(tmp_path: Path) -> None:
@@ -482,9 +486,12 @@ def test_a_spare_node_costs_what_would_run_on_it(tmp_path: Path) -> None:
     ]
     nodes = {f"n{k}": 8 for k in range(1, 21)}
     qos = [("high", 100, 0, "low"), ("low", 1, 60, "")]
-    log = Log(attempts, qos=qos, nodes=nodes).open(tmp_path)
+    out = [Outage("n20", 0, 10_860)]
+    log = Log(attempts, qos=qos, nodes=nodes, outages=out).open(tmp_path / "told")
     found = ledger(log)
     assert found.hours["lost_second_order"] == pytest.approx(4)
+    without = ledger(Log(attempts, qos=qos, nodes=nodes).open(tmp_path / "untold"))
+    assert not any("spare" in change for change in by_change(without))
     spare = by_change(found)["Keep 1 spare node"]
     assert spare["hours_a_month"] == pytest.approx(4 - found.allocated / 20)
     assert spare["low"] == 0  # nobody knows whether one would have been enough
@@ -644,4 +651,32 @@ def test_gauges_without_usable_records(tmp_path: Path) -> None:
     assert served["ledger_hours"]["productive", "GPU-hours"][0] is None
     assert served["ledger_hours"]["unrecorded", "GPU-hours"][0] == pytest.approx(
         ledger(log).hours["unrecorded"]
+    )
+
+
+def test_spares_are_counted_on_the_log(tmp_path: Path) -> None:
+    """Of 30 days, 40 nodes are out together for 3, one alone for 6: in 95 % of all moments at most 40."""
+    log = Log(nodes=dict.fromkeys(names(100), 8))
+    log.attempts.append(Attempt(1, ("node001",), 0, 30 * DAY))
+    log.outages = [Outage(node, 0, 3 * DAY) for node in names(100)[:40]]
+    log.outages.append(Outage(names(100)[50], 10 * DAY, 16 * DAY))
+    assert _out_at_most(log.open(tmp_path / "three")) == 40
+    log.outages = [Outage(node, 0, DAY) for node in names(100)[:40]]
+    assert _out_at_most(log.open(tmp_path / "one")) == 0
+
+
+def test_what_no_record_tells_is_unknown_by_group_too(tmp_path: Path) -> None:
+    log = cluster(
+        tmp_path,
+        Attempt(7, ("n1",), 0, 720),
+        Attempt(8, ("n2",), 0, 720, name="other", partition="b"),
+    )
+    found = ledger(log, [record(tmp_path / "run")], by="partition")
+    assert found.by is not None
+    told = {row["partition"]: row["productive"] for row in found.by.to_pylist()}
+    assert told == {"main": pytest.approx(280 * 8 / 3600), "b": None}
+    assert ledger(log).hours["checkpoint"] is None  # nobody said how long a write takes
+    assert (
+        ledger(fleet.open(log.store, assumptions=Assumptions(write_s=5))).hours["checkpoint"]
+        is not None
     )

@@ -125,9 +125,13 @@ def by_rate_and_interval() -> Figure:
 def lemon_steps() -> Figure:
     chance = random.Random(3)
     signals = ("XID errors", "tickets")
-    return figures.ecdf(
-        {name: [int(chance.expovariate(0.5)) for _ in range(60)] for name in signals},
-        "Count in 28 days",
+    rows = [
+        {"signal": name, "count": count, "share": 1 - chance.random() * 0.5**count}
+        for name in signals
+        for count in range(12)
+    ]
+    return figures.lines(
+        rows, "count", "share", "Count in 28 days", "Share at or below", series="signal"
     )
 
 

@@ -32,9 +32,6 @@ SAMPLES = {
         part="order",
         meanings={"first": "first", "second": "second"},
     ),
-    "ecdf": figures.ecdf(
-        {"log": [1, 2, 2, 30], "simulated": [1, 3, 8, float("nan")]}, "Wait (min)", log=True
-    ),
     "timeline": figures.timeline(
         [
             {"attempt": n, "start": DAY + n * HOUR, "end": DAY + (n + 0.8) * HOUR, "state": s}
@@ -106,12 +103,6 @@ def values(figure: Figure, layer: int = 0) -> list[dict[str, object]]:
 def test_every_figure_is_drawn(name: str) -> None:
     laid = parts.lay_out(Section("s", "Q?", "A.", [SAMPLES[name]]))
     assert re.search(r"<(path|rect|image)\b", str(laid["figures"][0]["svg"]))
-
-
-def test_a_distribution_function_counts_each_value_once() -> None:
-    points = [(row["series"], row["value"], row["share"]) for row in values(SAMPLES["ecdf"])]
-    assert points[:3] == [("log", 1, 0.25), ("log", 2, 0.75), ("log", 30, 1.0)]
-    assert points[-1] == ("simulated", 8, 1.0)
 
 
 def test_a_waterfall_ends_at_what_is_left() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from holdfast.answer import Answer, Finding, Value, measured
+from holdfast.answer import Answer, Finding
 from holdfast.automata.formats import _kernels as kernels
 from holdfast.automata.fst import I32, Fst
 from holdfast.automata.structure.components import strong_components, topological_order
@@ -66,16 +66,6 @@ class Description(Answer):
     """Name and size of the table of output symbols."""
     bytes: int
     """Size of the arrays in memory."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
-
-    def values(self) -> Sequence[Value]:
-        """The counts."""
-        return measured(
-            self, states="", arcs="", finals="states", accessible="states", bytes="bytes, lower"
-        )
 
     def rendered(self, _: bool) -> str:
         """All facts, a line each."""

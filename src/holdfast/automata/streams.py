@@ -30,7 +30,7 @@ Semiring = Annotated[
         help="Semiring of text input: tropical, log, log64, probability, boolean, or an OpenFST arc type.",
     ),
 ]
-Out = Annotated[Stream | None, option("--out", "-o", metavar="FILE")]
+Out = Annotated[Stream | None, option("--output", "-o", "--out", metavar="FILE")]
 
 
 @Options

@@ -1,7 +1,8 @@
 """Compiled steps of PUCT in batches: selection with virtual loss, expansion and backup.
 
 Sources: Silver et al., Mastering the game of Go without human knowledge (2017), Methods; virtual loss and
-the value of moves without visits as in ELF OpenGo (Tian et al., 2019, section 3).
+the value of moves without visits as in ELF OpenGo (Tian et al., 2019, section 3); simulations in flight
+that count as visits but not in values as in Liu et al., Watch the unobserved (2020).
 """
 
 from __future__ import annotations
@@ -68,18 +69,20 @@ class Batch(NamedTuple):
 
 
 @kernel(nogil=True, error_model="numpy")
-def _best(tree: Tree, node: int, c: float) -> int:
+def _best(tree: Tree, node: int, c: float, loss: float) -> int:
     """The child with the largest Q + c P sqrt(N) / (1 + n)."""
+    values = tree.values
     first, count = tree.links[node, FIRST], tree.links[node, CHILDREN]
     # A move without visits is worth the mean of its node, whose own wins are the opponent's.
-    mean = 1.0 - tree.values[node, WINS] / tree.values[node, VISITS]
-    root = math.sqrt(tree.values[node, VISITS] + tree.values[node, IN_FLIGHT])
+    mean = 1.0 - values[node, WINS] / values[node, VISITS]
+    root = math.sqrt(values[node, VISITS] + values[node, IN_FLIGHT])
     best, choice = -1.0, first
     for child in range(first, first + count):
-        n = tree.values[child, VISITS] + tree.values[child, IN_FLIGHT]
-        # A simulation in flight counts as lost.
-        q = tree.values[child, WINS] / n if n > 0 else mean
-        score = q + c * tree.values[child, PRIOR] * root / (1.0 + n)
+        visits, in_flight = values[child, VISITS], values[child, IN_FLIGHT]
+        # A simulation in flight is a visit, and as many losses as the caller says.
+        played = visits + loss * in_flight
+        q = values[child, WINS] / played if played > 0 else mean
+        score = q + c * values[child, PRIOR] * root / (1.0 + visits + in_flight)
         if score > best:
             best, choice = score, child
     return choice
@@ -121,10 +124,10 @@ def select(
         node, depth = 0, 0
         while True:
             path[depth] = node
-            tree.values[node, IN_FLIGHT] += loss
+            tree.values[node, IN_FLIGHT] += 1.0
             if tree.links[node, FIRST] == 0 or depth + 1 == path.size:
                 break
-            node = _best(tree, node, c)
+            node = _best(tree, node, c, loss)
             depth += 1
             advance(board, history, np.int64(tree.links[node, MOVE]), board[INFO, TURN])
         # 2. What an evaluator sees; a game that is over has its value.
@@ -134,8 +137,7 @@ def select(
             black = worth(board, position, area(board, position.owner))
         else:
             found = allowed(board, history, position.points, color)
-            for place in range(found):
-                point = position.points[place]
+            for point in position.points[:found]:
                 if not eye(board, point, color):
                     batch.legal[number, point] = True
             batch.legal[number, PASS] = True
@@ -151,7 +153,7 @@ def select(
 
 
 @kernel(nogil=True, error_model="numpy")
-def expand(tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int, loss: float) -> None:
+def expand(tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int) -> None:
     """Give leaves their moves with priors, and add the values on the way back.
 
     Args:
@@ -159,7 +161,6 @@ def expand(tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int, los
         batch: of `select`, with all values.
         policy: [batch, cells] not negative; what is not legal is ignored.
         size: leaves in the batch.
-        loss: as in `select`.
     """
     for number in range(size):
         path, legal = batch.paths[number], batch.legal[number]
@@ -174,9 +175,8 @@ def expand(tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int, los
                     tree.values[add_child(tree, leaf, move), PRIOR] = share
         # 2. Values, each for the side that played the node.
         value = 1.0 - batch.values[number]
-        for place in range(depth, -1, -1):
-            node = path[place]
+        for node in path[depth::-1]:
             tree.values[node, VISITS] += 1.0
             tree.values[node, WINS] += value
-            tree.values[node, IN_FLIGHT] -= loss
+            tree.values[node, IN_FLIGHT] -= 1.0
             value = 1.0 - value

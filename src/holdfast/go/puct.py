@@ -62,8 +62,9 @@ class PuctSearch:
     """Leaves per call."""
     c: float = 1.5
     """Weight of the priors."""
-    virtual_loss: float = 1.0
-    """Losses that a simulation in flight counts for."""
+    virtual_loss: float = 0.0
+    """Losses that a simulation in flight counts for in the value of a move; it always counts as a visit.
+    ELF OpenGo has 1, which spreads short searches over more moves than single leaves visit."""
     symmetries: bool = True
     """Whether each batch is shown in a random orientation."""
     noise: float = 0.0
@@ -131,7 +132,7 @@ class PuctSearch:
             symmetry = int(self._random.integers(choices))
             shown = np.ascontiguousarray(oriented(batch.planes[:size], symmetry))
             policy = self._checked(batch, shown, symmetry, (yield shown))
-            _puct.expand(tree, batch, policy, size, self.virtual_loss)
+            _puct.expand(tree, batch, policy, size)
             left -= size
             longest = max(longest, time.monotonic() - last)
             if seconds is not None and time.monotonic() + longest - begin >= seconds:

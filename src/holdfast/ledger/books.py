@@ -21,6 +21,7 @@ from holdfast.fleet.schema import Row, schema
 from holdfast.ledger.capacity import Capacity, capacity, last_s
 from holdfast.ledger.changes import MONTH_S, changes, cleaner
 from holdfast.ledger.parts import (
+    CHECKPOINT,
     ESTIMATED,
     IDLE,
     LABELS,
@@ -353,7 +354,8 @@ def ledger(
     for part in USED:
         measured[part] = used.measured.get(part, 0.0)
         hours[part] = measured[part] + used.estimated.get(part, 0.0)
-        if part in RECORDED and not found.by_run:
+        unsaid = part in RECORDED or (part == CHECKPOINT and not log.assumptions.write_s)
+        if unsaid and not found.by_run:
             hours[part] = None  # it is in what no record tells
     ci95 = {
         part: (max((hours[part] or 0.0) - below, measured[part]), (hours[part] or 0.0) + above)

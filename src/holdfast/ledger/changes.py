@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import sqrt
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from holdfast.ledger.parts import (
     RANKS,
     REPLAYED,
     SECOND,
-    UNUSED,
     WAITING,
     width,
 )
@@ -42,6 +41,9 @@ from holdfast.runs import stragglers
 MONTH_S = 30 * DAY_S
 MOST_RUNS = 3
 """Runs for which changes are looked for: those with most hours of a part."""
+MOMENTS = 1000  # At which it is counted how many nodes are out
+MOMENTS = 1000
+"""At which it is counted how many nodes are out."""
 FLEX = 0.4
 """Share of the power that can wait for a cleaner hour of its day, as `carbon plan` assumes."""
 AFTER_FAILURES = (FIRST, SECOND, REPLAYED)
@@ -199,11 +201,9 @@ def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[
         yield Change(f"Write checkpoints in {duration(faster)}", wins, "fleet", command)
     # 4. With a spare node, a job that comes back preempts nobody, at most: in 95 % of all moments no more
     # nodes than these are out of service. They cost what else would have run on them.
-    capacity = used.allocated + sum(hours[part] for part in UNUSED)
     nodes = log.value(f"SELECT count(*) FROM {log.table('nodes')}")
-    if hours[SECOND] and nodes:
-        out = nodes * hours[OUT] / capacity
-        spares = ceil(out + 1.645 * sqrt(out)) or 1
+    spares = _out_at_most(log) if hours[SECOND] and nodes and hours[OUT] is not None else 0
+    if spares:
         cost = spares / nodes * used.allocated
         command = f"holdfast fleet whatif {store} cluster.nodes+{spares}"
         wins = {(SECOND, ""): (1.0, 0.0, 1.0)}
@@ -211,6 +211,18 @@ def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[
     # 5. Any idle GPU may not do for a job that waits.
     text = "Start waiting jobs on idle machines"
     yield Change(text, {(WAITING, ""): (1.0, 1.0, 1.0)}, "fleet", f"holdfast fleet report {store}")
+
+
+def _out_at_most(log: FleetLog) -> int:
+    """Nodes that are out of service together in at most 95 % of the moments of the window."""
+    step_s = (log.end_s - log.begin_s) / MOMENTS
+    counts = log.rows(
+        f"""SELECT count(DISTINCT node) AS n FROM (
+            SELECT {log.begin_s} + {step_s} * unnest(range(0, {MOMENTS})) AS at_s
+        ) AS moments LEFT JOIN {log.table("node_outages")} AS outages
+            ON start_s <= at_s AND coalesce(end_s > at_s, TRUE) GROUP BY at_s"""
+    )
+    return int(np.quantile([row["n"] for row in counts], 0.95, method="inverted_cdf"))
 
 
 def _of_runs(by_run: Mapping[str, Mapping[str, float]]) -> Iterator[Change]:

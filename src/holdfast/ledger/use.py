@@ -94,13 +94,14 @@ def use(log: FleetLog, recorded: pa.Table, by: str | None = None) -> Use:
 
 
 def _by(name: str, rows: Sequence[Row]) -> pa.Table:
-    """The hours of each group, most first."""
-    groups: dict[str, dict[str, float]] = {}
+    """The hours of each group, most first; None: no record of the group tells that part."""
+    groups: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        mine = groups.setdefault(row["name"], dict.fromkeys(USED, 0.0))
+        mine = groups.setdefault(row["name"], dict.fromkeys(USED))
         for part in USED:
-            mine[part] += row.get(part, 0.0)
-    hours = {key: sum(parts.values()) for key, parts in groups.items()}
+            if part in row:
+                mine[part] = (mine[part] or 0.0) + row[part]
+    hours = {key: sum(filter(None, parts.values())) for key, parts in groups.items()}
     order = sorted(groups, key=lambda key: (-hours[key], key))
     every = [{name: key, "hours": hours[key], **groups[key]} for key in order]
     return pa.Table.from_pylist(

@@ -80,46 +80,6 @@ def bars(
     return Figure(chart, legend=meanings or {})
 
 
-def ecdf(
-    series: Mapping[str, Sequence[float]],
-    title: str,
-    *,
-    log: bool = False,
-    meanings: Mapping[str, str] | None = None,
-) -> Figure:
-    """The share of values at or below each value, a step line per series.
-
-    Args:
-        series: name -> its values; NaN and None are left out.
-        title: what the values are, with their unit.
-        log: a logarithmic axis (positive values only).
-        meanings: name -> a name in `theme.COLOURS`; by default one colour each.
-    """
-    meant = meanings or dict(zip(series, _SERIES, strict=False))
-
-    def chart() -> dict[str, Any]:
-        points = []
-        for name, given in series.items():
-            values = sorted(v for v in given if v is not None and v == v and not (log and v <= 0))
-            # One point per distinct value, at its last place: the share at or below it.
-            last = {v: place for place, v in enumerate(values, 1)}
-            points += [
-                {"series": name, "value": v, "share": n / len(values)} for v, n in last.items()
-            ]
-        return {
-            "data": {"values": points},
-            "mark": {"type": "line", "interpolate": "step-after"},
-            "encoding": {
-                "x": _quantity("value", title, log),
-                "y": _share("share", "Share at or below"),
-                "color": meanings_colour("series", meant),
-                "tooltip": tooltip(points, ["series", "value", "share"]),
-            },
-        }
-
-    return Figure(chart, legend=meant if len(series) > 1 else {})
-
-
 def timeline(
     rows: Rows,
     lane: str,
@@ -453,17 +413,6 @@ def _quantity(field: str, title: str, log: bool = False) -> dict[str, Any]:
         text = "format(datum.value, datum.value < 1e6 ? ',~g' : '~s')"
         made["axis"] = {"labelExpr": text, "labelOverlap": "greedy"}
     return made
-
-
-def _share(field: str, title: str) -> dict[str, Any]:
-    text = "format(round(1e6 * datum.value) / 1e4, ',~g') + ' %'"
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": title,
-        "scale": {"domain": [0, 1]},
-        "axis": {"labelExpr": text, "values": [0, 0.2, 0.4, 0.6, 0.8, 1]},
-    }
 
 
 def time_axis(field: str, title: str, zone: str) -> dict[str, Any]:

@@ -19,17 +19,23 @@ def accessible(offsets: Any, nextstate: Any, start: int) -> Any:
     waiting = np.empty(states, np.int32)
     waiting[0] = start
     reached[start] = True
+    _walk(offsets, nextstate, reached, waiting)
+    return reached
+
+
+@graph_walk
+def _walk(offsets: Any, neighbours: Any, marked: Any, waiting: Any) -> None:
+    """Mark what can be reached from the state that waits first."""
     count = 1
     while count:
         count -= 1
         state = waiting[count]
         for arc in range(offsets[state], offsets[state + 1]):
-            target = nextstate[arc]
-            if not reached[target]:
-                reached[target] = True
-                waiting[count] = target
+            neighbour = neighbours[arc]
+            if not marked[neighbour]:
+                marked[neighbour] = True
+                waiting[count] = neighbour
                 count += 1
-    return reached
 
 
 SWEPT = 256  # states whose arcs are looked at together
@@ -120,7 +126,6 @@ def _mark_backwards(offsets: Any, nextstate: Any, marked: Any, left: int) -> Non
     """Mark what reaches a marked state, along the reversed arcs between the `left` unmarked ones."""
     states = len(offsets) - 1
     waiting = np.empty(left, np.int32)
-    count = 0
     # Arcs of unmarked states by their target, so the memory is that of what is left.
     begin = np.zeros(states + 1, np.int64)
     for state in range(states):
@@ -142,21 +147,8 @@ def _mark_backwards(offsets: Any, nextstate: Any, marked: Any, left: int) -> Non
     for target in range(states):
         if not marked[target]:
             continue
-        for at in range(begin[target], begin[target + 1]):
-            source = sources[at]
-            if not marked[source]:
-                marked[source] = True
-                waiting[count] = source
-                count += 1
-        while count:
-            count -= 1
-            state = waiting[count]
-            for at in range(begin[state], begin[state + 1]):
-                source = sources[at]
-                if not marked[source]:
-                    marked[source] = True
-                    waiting[count] = source
-                    count += 1
+        waiting[0] = target
+        _walk(begin, sources, marked, waiting)
 
 
 @graph_walk

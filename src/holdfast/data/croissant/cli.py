@@ -20,7 +20,8 @@ from holdfast.errors import InputError
 app = room("croissant", "Descriptions of datasets: check, load, write them.")
 
 NewDescription = Annotated[
-    Output | None, option("--out", "-o", metavar="FILE", help="Path of the new description.")
+    Output | None,
+    option("--output", "-o", "--out", metavar="FILE", help="Path of the new description."),
 ]
 
 
@@ -124,7 +125,7 @@ def migrate(
     overwrite: Overwrite = False,
     access: AccessOptions = AccessOptions(),
 ) -> Answer:
-    """Convert a description to the newest version of the format; without --out, list the changes only."""
+    """Convert a description to the newest version of the format; without -o, list the changes only."""
     from holdfast.data.croissant.document.reading import read_document
     from holdfast.data.croissant.versions import migration
 

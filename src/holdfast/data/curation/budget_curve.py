@@ -16,7 +16,7 @@ from holdfast.data.curation.augmentation import (
     LabelledFeatures,
     accuracies,
 )
-from holdfast.data.curation.choices import within
+from holdfast.data.curation.choices import bounded, within
 from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.numbers import percent
 from holdfast.report.figures import lines
@@ -111,7 +111,7 @@ class AugmentationChoice(Answer):
             sentence += f" {percent(self.enough)} surely bring {percent(WANTED)} of that gain."
         elif self.gain_ci95[0] > 0:
             sentence += f" No budget short of all surely brings {percent(WANTED)} of that gain."
-        rows = [{**row, "low": row["ci95"][0], "high": row["ci95"][1]} for row in self.curve]
+        rows = bounded(self.curve)
         x, y = "Share of the points augmented", "Accuracy on held-out points and their transforms"
         figure = lines(
             rows, "fraction", "accuracy", x, y, series="policy", low="low", high="high", zero=False
@@ -134,7 +134,7 @@ class AugmentationChoice(Answer):
             sentence += (
                 " Wrong labels: cannot tell, the features predict labels no better than chance."
             )
-        tables = [Table(pa.Table.from_pylist(rows).drop_columns("ci95"), columns)]
+        tables = [Table(pa.Table.from_pylist(rows), columns)]
         if self.suspects:
             sentence += (
                 f" {len(self.suspects):,} labels are probably wrong and not chosen: check them."

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.data.curation.choices import one_of, within
+from holdfast.data.curation.choices import bounded, one_of, within
 from holdfast.data.curation.influence_scores import Classifier, FloatArray
 from holdfast.data.curation.market import Market
 from holdfast.numbers import counted, percent
@@ -215,12 +215,7 @@ class Plan(Answer):
         )
         money = ColumnFormat(digits=2)
         buys = pa.Table.from_pylist(self.buys, pa.schema(_BUY))
-        rows = [
-            {**row, "low": low, "high": high}
-            for row in self.frontier
-            for low, high in [row["ci95"]]
-        ]
-        frontier = pa.Table.from_pylist(rows).drop_columns("ci95")
+        rows = bounded(self.frontier)
         columns = {
             "budget": money,
             "cost": money,
@@ -229,7 +224,7 @@ class Plan(Answer):
         }
         tables = [
             Table(buys, {"seller": ColumnFormat(), "rows": ColumnFormat(), "cost": money}),
-            Table(frontier, columns, "Plans for smaller budgets."),
+            Table(pa.Table.from_pylist(rows), columns, "Plans for smaller budgets."),
         ]
         if self.doubted:
             sentence += f" Probed rows do not hold what {', '.join(self.doubted)} claimed."

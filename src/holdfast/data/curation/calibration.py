@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.data.curation.auroc import Auroc, auroc, mean
+from holdfast.data.curation.choices import bounded
 from holdfast.data.curation.clusters import cluster
 from holdfast.data.curation.corruption import FAMILIES, corrupt
 from holdfast.data.curation.duplicates import duplicates
@@ -194,9 +195,8 @@ class Calibration(Answer):
                 "; it knows the kinds of corruption that it was tried on, and may miss others"
             )
         rows = [
-            {**row, "cell": _cell_label(row["corruption"], row["rate"]), "low": low, "high": high}
-            for row in self.auroc
-            for low, high in [row["ci95"]]
+            {**row, "cell": _cell_label(row["corruption"], row["rate"])}
+            for row in bounded(self.auroc)
         ]
         columns = {
             "metric": ColumnFormat("Score"),
@@ -223,7 +223,7 @@ class Calibration(Answer):
                 "Which score finds corrupted files?",
                 f"{sentence} The learned score reaches {learned}.",
                 [heat_map(rows, "metric", "cell", "auroc", "AUROC")],
-                [Table(pa.Table.from_pylist(rows).drop_columns("ci95"), columns)],
+                [Table(pa.Table.from_pylist(rows), columns)],
                 how,
             )
         ]

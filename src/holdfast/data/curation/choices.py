@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.errors import InputError
 
@@ -20,6 +20,14 @@ PruneScore = Literal[
     "parse-errors",
     "longest",
 ]
+
+
+def bounded(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with two columns, ``low`` and ``high``, in the place of their interval ``ci95``."""
+    made = [dict(row) for row in rows]
+    for row in made:
+        row["low"], row["high"] = row.pop("ci95")
+    return made
 
 
 def one_of(what: str, name: str, names: Iterable[str]) -> None:

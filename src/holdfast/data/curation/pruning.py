@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from holdfast.answer import Answer, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, How, Section, Table, Unknown
 from holdfast.data.curation.calibration import SAMPLE, Calibration, Corpus, Trial, calibrated
 from holdfast.data.curation.choices import PruneScore, within
 from holdfast.data.curation.clusters import Clusters, cluster
@@ -84,10 +84,6 @@ class Pruning(Answer):
     def written(self) -> Mapping[str, Path]:
         """The output folder."""
         return {"pruning": self.output}
-
-    def values(self) -> Sequence[Value]:
-        """Files by status."""
-        return [Value(f"{status}_files", self.files[status]) for status in STATUSES]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Files that could not be used."""
@@ -261,7 +257,7 @@ def _table(
         **{name.replace("-", "_"): pa.float64() for name in scores},
     }
     return pa.Table.from_pylist(
-        sorted(rows, key=lambda row: row["path"]), schema=pa.schema(list(columns.items()))
+        sorted(rows, key=lambda row: row["path"]), schema=pa.schema(columns)
     )
 
 

@@ -28,7 +28,7 @@ def write(
     source: str,
     /,
     *,
-    out: Annotated[str, option("--out", "-o", metavar="DIR")],
+    out: Annotated[str, option("--output", "-o", "--out", metavar="DIR")],
     record_size: Positive = 64,
     groups: Annotated[tuple[int, ...], Integers] = (1, 2, 5, 6, 10),
     form: Annotated[
@@ -179,7 +179,7 @@ def extract(
     dataset: Dataset,
     /,
     *,
-    out: Annotated[str, option("--out", "-o", metavar="DIR")],
+    out: Annotated[str, option("--output", "-o", "--out", metavar="DIR")],
     fidelity: Fidelity = "full",
     form: Annotated[Literal["folder", "webdataset"], option("--format")] = "folder",
     shard_images: Positive = 1000,

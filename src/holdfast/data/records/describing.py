@@ -43,18 +43,12 @@ _COLUMNS = {
     "of_stripped": ColumnFormat("of stripped source", "%", 1),
     "msssim": ColumnFormat("MS-SSIM", digits=3),
 }
-_SCHEMA = pa.schema(
-    [
-        (name, pa.int64() if name in ("group", "scans_end", "bytes") else pa.float64())
-        for name in _COLUMNS
-    ]
-)
 
 
 def fidelities(groups: Sequence[Group], images: int) -> Section:
     """What each fidelity costs and shows."""
     rows = [{**asdict(one), "per_image": one.bytes / images if images else None} for one in groups]
-    table = Table(pa.Table.from_pylist(rows, schema=_SCHEMA), _COLUMNS)
+    table = Table(pa.Table.from_pylist(rows), _COLUMNS)
     return Section("fidelities", "What does each fidelity cost?", "", tables=[table])
 
 
@@ -110,10 +104,6 @@ class Description(Answer):
     """The names of `label`, if it has them."""
     notes: Mapping[str, Any]
     """What the writer noted: settings, opaque images and why, the decoder that measured."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of it."""
-        return asdict(self)
 
     def values(self) -> Sequence[Value]:
         """Its size, and that of each fidelity."""

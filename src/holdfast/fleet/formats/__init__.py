@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
     inventory,
+    kubernetes,
     monitors,
     sacct_json,
     sacct_text,
@@ -27,7 +28,7 @@ FORMATS: list[Format] = [
     inventory.SCONTROL,
     inventory.SINFO,
     slurmctld.SLURMCTLD,
-    monitors.KUBERNETES,
+    kubernetes.KUBERNETES,
     monitors.NVSENTINEL,
     monitors.GCM,
     tabular.HEALTH_JSON,

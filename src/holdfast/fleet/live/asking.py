@@ -8,6 +8,7 @@ away             no connection, no answer in time, or an error of the server
 refused          the token is missing, wrong or expired
 unknown-version  the server does not offer a version of its interface that is known
 half-written     the answer broke off, again and again
+behind           the server has forgotten what changed since the last poll; all was listed again
 clock-off        its clock is more than a minute from this machine's; its times are kept as they are
 bad-answer       the answer is whole, and not what the interface promises
 unwritable       the spool on this machine cannot be written
@@ -17,7 +18,10 @@ unwritable       the spool on this machine cannot be written
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -64,6 +68,9 @@ class Server:
         halt: set when nothing should be asked again.
         first_s: pause before the second attempt.
         timeout_s: longest silence of the server.
+
+    Attributes:
+        now_s: the server's clock at its last answer that stated it.
     """
 
     def __init__(
@@ -81,9 +88,17 @@ class Server:
         self._token_env, self._token_file, self._headers = token_env, token_file, headers
         self._halt, self._first_s = halt, first_s
         self._web = Web(timeout_s)
+        self.now_s = time.time()
 
-    def ask(self, path: str, **parameters: str | float) -> Any:
+    def ask(
+        self, path: str, read: Callable[[str], Any] = parsed, /, **parameters: str | float
+    ) -> Any:
         """What the server answers to a GET, as JSON.
+
+        Args:
+            path: below the base.
+            read: makes something of the text; raises ValueError if that is not whole.
+            parameters: of the question.
 
         Raises:
             Trouble: if there is no whole answer.
@@ -93,7 +108,7 @@ class Server:
         )
         while True:
             try:
-                return self._once(path, parameters)
+                return self._once(path, parameters, read)
             except TransientError as error:
                 try:
                     retry.after(error)
@@ -101,7 +116,7 @@ class Server:
                     broken = isinstance(error, BrokenOffError)
                     raise Trouble("half-written" if broken else "away", str(error)) from error
 
-    def _once(self, path: str, parameters: Mapping[str, Any]) -> Any:
+    def _once(self, path: str, parameters: Mapping[str, Any], read: Callable[[str], Any]) -> Any:
         try:
             response = self._web.request(
                 "GET",
@@ -120,17 +135,21 @@ class Server:
         finally:
             response.close()
         status = response.status_code
+        with suppress(KeyError, ValueError):
+            self.now_s = parsedate_to_datetime(response.headers["Date"]).timestamp()
         said = f"status {status} {response.reason or ''}".rstrip()
         if status in (401, 403):
             raise Trouble("refused", f"{said}: the token is missing, wrong or expired")
         if status == 404:
             raise Trouble("unknown-version", f"{said}: {path}")
+        if status == 410:
+            raise Trouble("behind", f"{said}: {path}")
         if status in TRANSIENT_STATUSES:
             raise TransientError(said, retry_after(response.headers.get("Retry-After")))
         if status != 200:
             raise Trouble("bad-answer", said)
         try:
-            return parsed(body.decode(errors="replace"))
+            return read(body.decode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise BrokenOffError(f"not whole JSON ({len(body):,} bytes)") from error
 

@@ -25,6 +25,7 @@ from holdfast.files import Lock, LockHeldError
 from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.ingestion import IngestResult, in_store
 from holdfast.fleet.live.asking import Trouble
+from holdfast.fleet.live.kubernetes import Kubernetes, KubernetesSource
 from holdfast.fleet.live.prometheus import Prometheus, PrometheusSource
 from holdfast.fleet.live.slurm import Slurm, SlurmSource
 from holdfast.fleet.live.spool import Spool
@@ -43,7 +44,13 @@ class Settings:
 
     slurm: tuple[SlurmSource, ...] = ()
     prometheus: tuple[PrometheusSource, ...] = ()
+    kubernetes: tuple[KubernetesSource, ...] = ()
     keep: Duration = TWO_DAYS  # How long files of a spool stay that the store has read
+
+    @property
+    def every(self) -> tuple[SlurmSource | PrometheusSource | KubernetesSource, ...]:
+        """All sources."""
+        return (*self.slurm, *self.prometheus, *self.kubernetes)
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class SourceState:
     """How a source does, as of its last poll."""
 
     name: str
-    kind: str  # "slurm", "prometheus"
+    kind: str  # "slurm", "prometheus", "kubernetes"
     state: str  # "new" before the first poll, else as in `asking`
     since_s: float  # When it came into this state (epoch seconds)
     last_success_s: float | None  # When its data were last complete; None: never
@@ -129,6 +136,7 @@ class Sources:
         for kind, poller, own in (
             ("slurm", Slurm, self.settings.slurm),
             ("prometheus", Prometheus, self.settings.prometheus),
+            ("kubernetes", Kubernetes, self.settings.kubernetes),
         ):
             for each in own:
                 spool = Spool(self.folder / each.name, self.clock)
@@ -140,7 +148,7 @@ class Sources:
     @property
     def clusters(self) -> Mapping[Path, str]:
         """The cluster of what each spool holds, where it states none."""
-        every = (*self.settings.slurm, *self.settings.prometheus)
+        every = self.settings.every
         return {self.folder / each.name: each.cluster for each in every if each.cluster}
 
     def states(self) -> list[SourceState]:
@@ -221,10 +229,9 @@ def read_sources(path: Path) -> Settings:
         InputError: if it cannot be read, or says something impossible.
     """
     settings = read_config(path, Settings, "the live sources")
-    if not (settings.slurm or settings.prometheus):
-        raise invalid_value(
-            "no live source", path, "slurm", "none", "a table [[slurm]] or [[prometheus]]"
-        )
+    if not settings.every:
+        expected = "a table [[slurm]], [[prometheus]] or [[kubernetes]]"
+        raise invalid_value("no live source", path, "slurm", "none", expected)
     return settings
 
 
@@ -260,13 +267,12 @@ def ingest_live(
 
 
 def _check(settings: Settings) -> None:
-    every = (*settings.slurm, *settings.prometheus)
-    for url in (each.url for each in every):
+    for url in (each.url for each in settings.every):
         if bare(url) != url:
             raise invalid_value(
                 "a secret in a URL", None, "url", bare(url), "token_env or token_file"
             )
-    names = [each.name for each in every]
+    names = [each.name for each in settings.every]
     for name, count in Counter(names).items():
         if count > 1:
             raise invalid_value("two live sources of one name", None, "name", name, "one each")

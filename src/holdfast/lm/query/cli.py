@@ -177,7 +177,7 @@ def many(
     questions: Path,
     /,
     *,
-    out: Annotated[Output, option("--out", "-o", metavar="FILE")],
+    out: Annotated[Output, option("--output", "-o", "--out", metavar="FILE")],
     processes: Positive | None = None,
     ray: Annotated[str | None, option(metavar="URL")] = None,
 ) -> Answer:

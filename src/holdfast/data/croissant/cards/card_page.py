@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Value
+from holdfast.answer import Answer
 from holdfast.data.croissant.cards.rai_statements import is_answer, rai, texts
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import FileObject, Metadata
@@ -50,13 +50,6 @@ class Card(Answer):
             "findings": [f"{one.lead} {one.text}".strip() for one in self.made.findings],
             "unknowns": [one.text for one in self.made.unknowns],
         }
-
-    def values(self) -> Sequence[Value]:
-        """Rows of each section."""
-        return [
-            Value(f"rows.{one.id}", sum(table.data.num_rows for table in one.tables))
-            for one in self.made.sections
-        ]
 
     def page(self) -> Page:
         """The card."""

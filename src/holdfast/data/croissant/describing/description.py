@@ -14,6 +14,7 @@ from holdfast.answer import Answer, Finding, Section, Table, Value
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.errors import InputError
 from holdfast.numbers import counted
+from holdfast.plain import plain
 
 Json = dict[str, Any]
 
@@ -55,7 +56,7 @@ class Description(Answer):
         return {
             "path": str(self.path),
             "metadata": dict(self.metadata),
-            "notes": [asdict(note) for note in self.notes],
+            "notes": plain(self.notes),
         }
 
     def written(self) -> Mapping[str, Path]:

@@ -28,6 +28,7 @@ from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.errors import InputError
 from holdfast.numbers import size
+from holdfast.plain import plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +76,7 @@ class Downloaded(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The JSON that programs read."""
         return {
-            "files": [asdict(file) | {"path": str(file.path)} for file in self.files],
+            "files": plain(self.files),
             "bytes_fetched": self.bytes_fetched,
             "bytes_cached": self.bytes_cached,
             "seconds": self.seconds,
@@ -105,11 +106,15 @@ class Downloaded(Answer):
         ]
         right = ColumnFormat(right=True)
         columns = {"file": ColumnFormat(), "size": right, "fetched": right, "path": ColumnFormat()}
-        data = pa.Table.from_pylist(
-            rows, schema=pa.schema([(name, pa.string()) for name in columns])
-        )
         sentence = f"{size(self.bytes_fetched)} fetched, {size(self.bytes_cached)} already cached."
-        return [Section("files", "Which files?", sentence, tables=[Table(data, columns)])]
+        return [
+            Section(
+                "files",
+                "Which files?",
+                sentence,
+                tables=[Table(pa.Table.from_pylist(rows), columns)],
+            )
+        ]
 
 
 def download(

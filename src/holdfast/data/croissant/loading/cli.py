@@ -39,8 +39,9 @@ Limit = Annotated[
 RecordsFile = Annotated[
     Output | None,
     option(
-        "--out",
+        "--output",
         "-o",
+        "--out",
         metavar="FILE",
         help="Write all records to a file instead: .parquet, .arrow, .jsonl or .csv.",
     ),

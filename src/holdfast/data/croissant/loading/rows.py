@@ -31,11 +31,6 @@ class Rows(Answer):
         """The records, bytes by their size."""
         return [shown(row) for row in self.records.to_pylist()]
 
-    @property
-    def headline(self) -> str:
-        """How many they are."""
-        return f"{counted(self.records.num_rows, 'record')}."
-
     def findings(self) -> Sequence[Finding]:
         """None: the table says it."""
         return ()
@@ -50,7 +45,8 @@ class Rows(Answer):
         for field in records.schema:
             columns[field.name] = ColumnFormat(field.name, right=is_numeric(field.type))
         tables = [Table(pa.table(cells), columns)]
-        return [Section("records", "Which records?", self.headline, tables=tables)]
+        sentence = f"{counted(records.num_rows, 'record')}."
+        return [Section("records", "Which records?", sentence, tables=tables)]
 
 
 def shown(value: Any) -> Any:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "arrow", "jsonl", "csv")
 """Suffixes of files that can be written."""
-_OTHER_COLUMNS = "write the other columns: load --columns A,B --out FILE (in Python columns=[...])"
+_OTHER_COLUMNS = (
+    "write the other columns: load --columns A,B --output FILE (in Python columns=[...])"
+)
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from holdfast import __version__
 from holdfast.data.croissant.rules.findings import Finding
 from holdfast.data.croissant.rules.table import DATA_RULES, RULES
 
@@ -30,7 +30,7 @@ def log(path: Path | str, findings: Sequence[Finding]) -> dict[str, Any]:
                 "tool": {
                     "driver": {
                         "name": "holdfast",
-                        "version": version("holdfast"),
+                        "version": __version__,
                         "rules": [_rule(code) for code in codes],
                     }
                 },

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Finding, Section, Table, Value, measured
+from holdfast.answer import Answer, Finding, Section, Table
 from holdfast.data.croissant.versions import version_numbers as versions
 from holdfast.data.croissant.versions.version_numbers import BUMPS, Bump, Said
 from holdfast.numbers import counted
+from holdfast.plain import plain
 
 GroupName = Literal["metadata", "resources", "record sets", "fields"]
 
@@ -126,19 +127,13 @@ class Difference(Answer):
             "suggested": self.suggested,
             "unknown": self.unknown,
             "counts": {bump: counts[bump] for bump in BUMPS},
-            "changes": [asdict(change) for change in self.changes],
+            "changes": plain(self.changes),
         }
 
     @property
     def exit_code(self) -> int:
         """0 if the versions say what the changes need."""
         return int(not self.suffices)
-
-    def values(self) -> Sequence[Value]:
-        """The changes by what they call for."""
-        counts = Counter(change.bump for change in self.changes)
-        own = [Value(f"changes.{bump}", counts[bump]) for bump in BUMPS]
-        return [*own, *measured(self, unverified="files, lower")]
 
     def findings(self) -> Sequence[Finding]:
         """One sentence each: what changed, what the versions say, and what cannot be told."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from holdfast.data.croissant.versions.rewriting import NEWER, Rewriter, Shift
 from holdfast.data.croissant.versions.target_contexts import NEWEST, Spelling
 from holdfast.errors import InputError
 from holdfast.numbers import counted
+from holdfast.plain import plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,8 @@ class Migrated(Answer):
             "path": str(self.path),
             "from": self.version,
             "to": NEWEST,
-            "changes": [asdict(change) for change in self.changes],
-            "lost": [asdict(change) for change in self.lost],
+            "changes": plain(self.changes),
+            "lost": plain(self.lost),
             "metadata": self.metadata,
         }
 

@@ -12,7 +12,7 @@ import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -61,10 +61,6 @@ class Extracted(Answer):
     """Damage that was passed over."""
     degraded: int = 0
     """Images that are of a lower fidelity, for damage."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of it."""
-        return asdict(self) | {"path": str(self.path)}
 
     def written(self) -> Mapping[str, Path]:
         """The folder."""

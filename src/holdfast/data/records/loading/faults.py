@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import tempfile
@@ -132,10 +131,9 @@ class FaultLog:
 
 
 def _append(path: Path, fault: Fault) -> None:
-    line = json.dumps(fault.to_dict(), ensure_ascii=False) + "\n"
     try:
         with path.open("ab", buffering=0) as file:
-            file.write(line.encode())
+            file.write(msgspec.json.encode(fault) + b"\n")
     except OSError as error:
         raise StoreError(f"{path}: a fault cannot be written down: {error.strerror}") from error
 

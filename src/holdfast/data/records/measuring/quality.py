@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,20 +113,9 @@ class Quality(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "url": self.url,
-            "images": self.images,
-            "sampled": self.sampled,
-            "measured": self.measured,
-            "opaque": self.opaque,
-            "unmeasured": [asdict(one) for one in self.unmeasured],
-            "threshold": self.threshold,
-            "suggested": self.suggested,
-            "seed": self.seed,
-            "decoder": self.decoder,
-            "groups": [asdict(group) for group in self.groups],
-            "per_image": self.frame.to_pylist(),
-        }
+        told: dict[str, Any] = super().to_dict()
+        told["per_image"] = told.pop("frame")
+        return told
 
 
 def quality(

@@ -14,14 +14,6 @@ from holdfast.report import ColumnFormat, Finding, Table, figures
 if TYPE_CHECKING:
     from holdfast.data.records.measuring.quality import GroupQuality, Quality
 
-_NUMBERS = ("bytes_per_image", "of_full", "msssim", "low", "high", "worst")
-_SCHEMA = pa.schema(
-    {
-        **dict.fromkeys(("fidelity", "to_scan"), pa.int32()),
-        **dict.fromkeys(_NUMBERS, pa.float64()),
-        "worst_image": pa.string(),
-    }
-)
 _COLUMNS = {
     **dict.fromkeys(("fidelity", "to_scan"), ColumnFormat()),
     "bytes_per_image": ColumnFormat("per image", "bytes", 0),
@@ -97,7 +89,7 @@ def section(found: Quality) -> Section:
         "Bytes and similarity per fidelity",
         f"{finding(found).lead} {finding(found).text}",
         figures=[_figure(found)] if found.measured else [],
-        tables=[Table(pa.Table.from_pylist(rows, schema=_SCHEMA), _COLUMNS, caption)],
+        tables=[Table(pa.Table.from_pylist(rows), _COLUMNS, caption)],
         how=_HOW,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.data.records.format import layout
@@ -41,13 +41,9 @@ class Settings:
         check_choice("orientation", self.orientation, get_args(OrientationPolicy))
         check_choice("metadata", self.metadata, get_args(MetadataPolicy))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of it."""
-        return asdict(self) | {"scans_end": list(self.scans_end)}
-
     def to_texts(self) -> dict[str, str]:
         """As each record notes it."""
-        texts = {name: str(value) for name, value in self.to_dict().items()}
+        texts = {name: str(value) for name, value in asdict(self).items()}
         return texts | {"scans_end": ",".join(map(str, self.scans_end))}
 
     @classmethod

@@ -13,9 +13,8 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -47,6 +46,7 @@ from holdfast.data.records.writing.planning import Plan, Rejected, SourceChanged
 from holdfast.data.records.writing.settings import MetadataPolicy, OrientationPolicy, Settings
 from holdfast.errors import InputError
 from holdfast.numbers import counted, size
+from holdfast.plain import plain
 
 MOST_RECORDS = 3
 """Records in memory at once: one that is put in place, others that are transcoded meanwhile."""
@@ -88,10 +88,6 @@ class Written(Answer):
     """Existing records that were kept."""
     groups: tuple[Group, ...]
     """[G] size and quality of each fidelity."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of it."""
-        return asdict(self)
 
     def written(self) -> Mapping[str, Path]:
         """The dataset."""
@@ -393,7 +389,7 @@ def _manifest(plan: Plan, records: _Records) -> Manifest:
         scans_end=plan.settings.scans_end,
         schema=pa.schema(fields),
         notes={
-            "settings": plan.settings.to_dict(),
+            "settings": plain(plan.settings),
             "transcoder": plan.texts["transcoder"],
             "decoder": plan.texts.get("decoder"),
             "images": sum(index.images for index in records.indexes),

@@ -1,0 +1,190 @@
+"""The API server of Kubernetes as a live source: lists once, then watches from where it was.
+
+A poll asks for what has changed since the last resourceVersion and takes what comes within two seconds.
+What the server has forgotten (410 Gone) is listed again, and a pod that is no longer there ended unseen. A
+line of the spool is a watch event, as `kubectl get -w -o json --output-watch-events` prints it, without
+what the reader does not use: specifications of containers hold secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+
+from holdfast.config import Duration
+from holdfast.fleet.formats.json_lines import parsed
+from holdfast.fleet.live.asking import Server, Trouble, clock_trouble
+from holdfast.fleet.live.spool import Spool
+from holdfast.fleet.schema import Row
+
+WATCH_S = 2  # that a watch stays open
+PAGE = 500  # Objects of one answer to a list
+PATHS = {  # Jobs come before their pods
+    "jobs": "/apis/batch/v1/jobs",
+    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
+    "workloads": "/apis/kueue.x-k8s.io/v1beta1/workloads",
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "events": "/api/v1/events?fieldSelector=involvedObject.kind%3DNode",
+    "healthevents": "/apis/nvsentinel.nvidia.com/v1alpha1/healthevents",
+}
+_ALWAYS = ("pods", "nodes")  # Served by every server
+_KEPT = {
+    "metadata": "name namespace uid resourceVersion creationTimestamp deletionTimestamp labels "
+    "deletionGracePeriodSeconds ownerReferences",
+    "spec": "nodeName restartPolicy priority priorityClassName activeDeadlineSeconds unschedulable taints "
+    "containers",
+    "status": "phase reason startTime conditions containerStatuses capacity",
+}
+_UNSAID = re.compile(r'"(lastHeartbeatTime|resourceVersion)": "[^"]*"')
+MINUTE = Duration(60)
+
+
+@dataclass(frozen=True)
+class KubernetesSource:
+    """A table ``[[kubernetes]]`` of the sources."""
+
+    name: str
+    url: str
+    token_env: str = ""  # Environment variable that holds a bearer token ...
+    token_file: str = ""  # ... or a file
+    cluster: str = ""  # Its name, where the store has several
+    every: Duration = MINUTE
+
+
+@dataclass(eq=False)
+class Kubernetes:
+    """Polls one API server."""
+
+    source: KubernetesSource
+    halt: Event
+    first_s: float = 1.0
+    _said: dict[str, int] = field(default_factory=dict)  # Object -> what was last written of it
+
+    def __post_init__(self) -> None:
+        self._server = Server(
+            self.source.url,
+            token_env=self.source.token_env,
+            token_file=self.source.token_file,
+            headers={"Authorization": "Bearer {token}"},
+            halt=self.halt,
+            first_s=self.first_s,
+        )
+
+    def poll(self, spool: Spool) -> str:
+        """Bring the spool up to date; arguments and errors as `Slurm.poll`."""
+        troubles = []
+        for name in PATHS:
+            try:
+                self._follow(name, spool)
+            except Trouble as trouble:  # of one kind of object: the others go on
+                if trouble.state in ("away", "half-written"):
+                    raise
+                if trouble.state != "unknown-version" or name in _ALWAYS:
+                    troubles.append(trouble)
+        troubles += filter(None, [clock_trouble(self._server.now_s, time.time())])
+        for each in troubles:
+            raise each
+        return ""
+
+    def _follow(self, name: str, spool: Spool) -> None:
+        if name not in spool.cursor:
+            self._list(name, spool)
+            return
+        try:
+            self._watch(name, spool)
+        except Trouble as trouble:
+            if trouble.state == "behind":
+                self._list(name, spool)
+            raise
+
+    def _list(self, name: str, spool: Spool) -> None:
+        page: dict[str, str] = {}
+        there = set()
+        while True:
+            answer = self._server.ask(PATHS[name], limit=PAGE, **page)
+            kind, meta = str(answer["kind"]).removesuffix("List"), answer["metadata"]
+            items: list[Row] = [{"kind": kind, **item} for item in answer.get("items") or ()]
+            there |= {item["metadata"]["uid"] for item in items}
+            self._write(spool, [("ADDED", item) for item in items])
+            if not meta.get("continue"):
+                break
+            page = {"continue": meta["continue"]}
+        known = spool.cursor.get("open", {}).items()
+        gone = [item for uid, item in known if item["kind"] == kind and uid not in there]
+        self._write(spool, [("DELETED", item) for item in gone])
+        spool.commit(**{name: meta["resourceVersion"]})
+
+    def _watch(self, name: str, spool: Spool) -> None:
+        version = spool.cursor[name]
+        events = []
+        wanted = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
+        for event in self._server.ask(PATHS[name], _lines, resourceVersion=version, **wanted):
+            kind, item = event["type"], event["object"]
+            if kind == "ERROR":
+                text = f"{PATHS[name]}: {item.get('message')} ({item.get('code')})"
+                raise Trouble("behind" if item.get("code") == 410 else "bad-answer", text)
+            version = item["metadata"]["resourceVersion"]
+            if kind != "BOOKMARK":
+                events.append((kind, item))
+        self._write(spool, events)
+        spool.commit(**{name: version})
+
+    def _write(self, spool: Spool, events: list[tuple[str, Row]]) -> None:
+        """Append what says something new; a state that it ends goes before it, into the same file."""
+        known = spool.cursor.get("open", {})
+        open_ = dict(known)
+        lines = []
+        for kind, whole in events:
+            item = _trimmed(whole)
+            uid = item["metadata"]["uid"]
+            said = hash(_UNSAID.sub("", json.dumps((kind == "DELETED", item))))
+            if self._said.get(uid) == said:
+                continue
+            self._said[uid] = said
+            before = open_.pop(uid, None)
+            if before and before != item:
+                lines.append({"type": "MODIFIED", "object": before})
+            lines.append({"type": kind, "object": item})
+            if kind == "DELETED":
+                del self._said[uid]
+            elif _is_open(item):
+                open_[uid] = item
+        # What begins is noted first: a list that is asked again may no longer tell what was written.
+        if open_.keys() - known:
+            spool.commit(open=open_ | known)
+        spool.append("objects", [json.dumps(line).encode() for line in lines], "jsonl")
+        if lines:
+            spool.commit(open=open_)
+
+
+def _lines(text: str) -> list[Any]:
+    return [parsed(line) for line in text.split("\n") if line.strip()]
+
+
+def _trimmed(item: Row) -> Row:
+    """An object as far as the reader of the format uses it."""
+    if str(item["kind"]).startswith(("Event", "HealthEvent")):
+        return item
+    kept: Row = {"kind": item["kind"], "apiVersion": item.get("apiVersion", "v1")}
+    for part, names in _KEPT.items():
+        own = item.get(part) or {}
+        kept[part] = {name: own[name] for name in names.split() if name in own}
+    if containers := kept["spec"].get("containers"):
+        kept["spec"]["containers"] = [
+            {"name": each["name"], "resources": each.get("resources")} for each in containers
+        ]
+    return kept
+
+
+def _is_open(item: Row) -> bool:
+    """Whether something goes on that a later version will end: a pod runs, or a node is out."""
+    if item["kind"] == "Pod":
+        return bool(item["status"].get("phase") == "Running")
+    conditions = item.get("status", {}).get("conditions") or ()
+    ready = [each["status"] == "True" for each in conditions if each["type"] == "Ready"]
+    return item["kind"] == "Node" and bool(item["spec"].get("unschedulable") or not all(ready))
