@@ -431,7 +431,7 @@ class SharedTensor:
         """Mean over dimensions."""
         dims = _dims(dim, self.ndim)
         count = math.prod(self.shape[axis] for axis in dims)
-        return self.sum(dim, keepdim) * (1.0 / count)
+        return self.sum(dim, keepdim) / count
 
     # --- Elements moved: no communication ----------------------------------------------------------
 
@@ -641,6 +641,10 @@ class SharedTensor:
         others = [axis for axis in range(x.ndim) if axis not in dims]
         rows = x.permute([*others, *dims]).flatten(len(others))
         n = rows.shape[-1]
+        if not n:
+            raise ring.invalid(
+                "input", f"shape {tuple(self.shape)}", "a value to take the largest of"
+            )
         columns = [rows.share]
         if places:
             columns.append((torch.arange(n) * int(x.party.lead)).expand(rows.shape))
