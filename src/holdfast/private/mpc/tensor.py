@@ -143,7 +143,10 @@ class SharedTensor:
         self.row_sum: float | None = None
         """Bound of the sum of magnitudes that one output of a product takes of it; None: unknown."""
         self.expected = party.expected
-        """Largest magnitude, checked in secret before a product where its bound does not say it."""
+        """Largest magnitude, checked in secret before a product where its bound does not say it.
+
+        None: its bound is all that is wanted, also of its sums.
+        """
         stored = self.bound.finite()
         if not stored.fits(scale):
             raise self.refused(stored, scale)
@@ -423,6 +426,8 @@ class SharedTensor:
         bound = self.bound.times(math.prod(self.shape[axis] for axis in dims))
         x = self.with_room(bound)
         out = x.mapped(lambda t: t.sum(dim=dims, keepdim=keepdim) if dims else t, bound=bound)
+        if self.expected is None:
+            out.expected = None
 
         kept = _kept(self.shape, dims)
         return out.recorded((self, lambda g: g.reshape(kept).expand(self.shape)))
