@@ -261,6 +261,35 @@ def test_the_precision_is_that_of_the_script_and_random_numbers_are_uniform():
     assert 0.1 < bits.mean() < 0.4
 
 
+@pytest.mark.parametrize(
+    "call", [lambda x: x.mean(0), lambda x: x.square(), lambda x: x.sum(1).mean(), lambda x: x * x]
+)
+def test_inputs_beyond_1024_have_the_bound_of_their_values(call):
+    values = torch.tensor([[1e5, 1e-4], [-3.0, 2.0]], dtype=torch.float64)
+
+    def main(party):
+        crypten.init(party)
+        return call(crypten.cryptensor(values, src=0)).reveal()
+
+    torch.testing.assert_close(simulate(2, main)[0], call(values), rtol=1e-6, atol=1e-2)
+
+
+def test_loops_of_public_products_are_checked_where_their_bounds_grow():
+    turn = torch.tensor([[0.6, 0.8], [-0.8, 0.6]], dtype=torch.float64)
+    start = torch.tensor([[1.0], [0.5]], dtype=torch.float64)
+
+    def walked(x):
+        for _ in range(100):
+            x = turn @ x
+        return x
+
+    def main(party):
+        crypten.init(party)
+        return walked(crypten.cryptensor(start, src=0)).reveal()
+
+    torch.testing.assert_close(simulate(2, main)[0], walked(start), rtol=0, atol=0.02)
+
+
 def test_loops_whose_bounds_grow_without_end_are_right_or_refused():
     start = torch.tensor([[0.5, -0.25], [0.125, 0.5]], dtype=torch.float64)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from holdfast.errors import InputError
-from holdfast.private.mpc import functions
+from holdfast.private.mpc import crypten, functions
 from holdfast.private.mpc.local import simulate
 
 
@@ -117,6 +119,13 @@ def _other_party(party):
         (_negative_power, "unsupported"),
         (_unknown_reader, "invalid-value"),
         (_other_party, "conflict"),
+        (lambda party: party.public([3.5]) / 0, "not-finite"),
+        (lambda party: party.public([3.5]) * math.inf, "not-finite"),
+        (lambda party: party.public([3.5, 1.0]) / torch.tensor([0, 1]), "not-finite"),
+        (lambda party: party.public(torch.zeros(0)).mean(), "not-finite"),
+        (lambda party: party.public(torch.zeros(0)).max(), "invalid-value"),
+        (lambda party: party.public(torch.zeros(2, 0)).argmax(1), "invalid-value"),
+        (lambda party: crypten.init(party) or crypten.cryptensor([math.nan]), "not-finite"),
     ],
 )
 def test_misuse_is_refused(misuse, code):
@@ -138,3 +147,10 @@ def test_settings_that_do_not_fit_are_refused(parties, settings, place):
     with pytest.raises(InputError) as error:
         simulate(parties, lambda party: None, **settings)
     assert (error.value.code, error.value.place) == ("invalid-value", place)
+
+
+@pytest.mark.parametrize("kind", [">f8", "<f4", ">i4"])
+def test_arrays_of_either_byte_order(kind):
+    values = np.arange(3).astype(kind)
+    out = simulate(2, lambda party: party.secret(values, owner=0).reveal())[0]
+    assert out.tolist() == [0, 1, 2]

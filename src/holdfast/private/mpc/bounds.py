@@ -46,9 +46,9 @@ class Bound:
     """An interval in which all values of a tensor lie; public.
 
     Args:
-        low: lower end; minus infinity where masks stand in for infinities.
+        low: lower end; minus infinity where values are masked.
         high: upper end.
-        floor: lower end of the numbers that are really stored, where `low` is infinite.
+        floor: lower end of the numbers that are stored, those under masks too, where `low` is infinite.
     """
 
     low: float
@@ -98,12 +98,14 @@ class Bound:
         return bits + min(math.floor(more), LARGEST_SCALE - bits)
 
     def finite(self) -> Bound:
-        """The bound of what is stored, with stand-ins for infinities taken as numbers."""
+        """The bound of what is stored, as if nothing was masked."""
         return self if self.floor is None else Bound(self.floor, self.high)
 
     def clipped(self, low: float, high: float) -> Bound:
         """The bound of the values limited to an interval."""
-        return Bound(min(max(self.low, low), high), max(min(self.high, high), low))
+        ends = min(max(self.low, low), high), max(min(self.high, high), low)
+        masked = self.floor is not None and low == -math.inf
+        return Bound(*ends, min(self.finite().low, high) if masked else None)
 
     def times(self, factor: float) -> Bound:
         """The bound of multiples, and of sums of so many values."""
@@ -117,16 +119,22 @@ class Bound:
 
     def union(self, other: Bound) -> Bound:
         """The bound of values of either."""
-        floors = [each for each in (self.floor, other.floor) if each is not None]
-        low, high = min(self.low, other.low), max(self.high, other.high)
-        return Bound(low, high, min(floors, default=None))
+        low = min(self.finite().low, other.finite().low)
+        return self._masked_as(other, low, max(self.high, other.high))
 
     def widened(self, by: float) -> Bound:
         """The bound where each value is off by less than `by`."""
         return Bound(self.low - by, self.high + by, None if self.floor is None else self.floor - by)
 
     def __add__(self, other: Bound) -> Bound:
-        return Bound(self.low + other.low, self.high + other.high)
+        low = self.finite().low + other.finite().low
+        return self._masked_as(other, low, self.high + other.high)
+
+    def _masked_as(self, other: Bound, low: float, high: float) -> Bound:
+        """A bound of numbers that are masked where those of either are."""
+        if self.floor is None and other.floor is None:
+            return Bound(low, high)
+        return Bound(-math.inf, high, low)
 
     def __neg__(self) -> Bound:
         return Bound(-self.high, -self.low)
@@ -301,7 +309,7 @@ def bound_with_factor(bound: Bound, factor: Tensor, op: str, *, left: bool) -> t
     positive, negative = factor.clamp(min=0), (-factor).clamp(min=0)
     if dims:
         positive, negative = positive.sum(dims), negative.sum(dims)
-    if math.isinf(bound.low) and bool((factor != 0).any()):
+    if math.isinf(bound.low):
         return Bound(-math.inf, math.inf), math.inf
     ends = [
         positive * at - negative * other

@@ -34,7 +34,7 @@ from holdfast.private.mpc.functions import where as where
 from holdfast.private.mpc.importing import Graph, PrivateModel, Step, import_model
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.party import Party
-from holdfast.private.mpc.ring import numbers
+from holdfast.private.mpc.ring import check_finite, numbers
 from holdfast.private.mpc.supply import local_supplies
 from holdfast.private.mpc.tensor import SharedTensor
 from holdfast.private.mpc.training import SGD, cross_entropy
@@ -83,10 +83,12 @@ def cryptensor(
         given = None
         if party.rank == src:
             given = numbers(values)
+            check_finite(given, "input")
             if bound is None and given.is_floating_point():
                 largest = float(given.abs().max()) if given.numel() else 0.0
                 bound = 2.0 ** max(0, math.ceil(math.log2(max(largest, 1.0))))
         out = party.secret(given, owner=src, bound=bound)
+        out.expected = None  # its bound is that of its values
     out.requires_grad = requires_grad
     return out
 

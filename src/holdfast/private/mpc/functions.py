@@ -251,7 +251,7 @@ class _Split:
     ) -> SharedTensor:
         """The function of x in [low, high]; `extra_bits` fractional bits more than the party's are kept."""
         whole = x
-        x = x.checked().finite().fractional()
+        x = x.checked().unmasked().fractional()
         if extra_bits is None:  # a quotient by a large number keeps its bits
             extra_bits = self.divides * max(0.0, min(math.log2(high), x.bound.bits))
         low = max(low, x.bound.low) if not signed and not self.zero else low
@@ -378,7 +378,7 @@ def _along(function: Callable[[SharedTensor], SharedTensor]) -> Callable[..., Sh
 @_along
 def softmax(x: SharedTensor) -> SharedTensor:
     """Softmax along a dimension: the maximum is subtracted first."""
-    x = x.finite().fractional().narrowed()
+    x = x.finite([-1]).fractional().narrowed()
     _, powers, total = _powers(x)
     inverse = reciprocal(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
     out = powers.product(inverse, "mul", bound=Bound(0.0, 1.0 + 2.0**-8))
@@ -393,7 +393,7 @@ def softmax(x: SharedTensor) -> SharedTensor:
 @_along
 def log_softmax(x: SharedTensor) -> SharedTensor:
     """Logarithm of the softmax along a dimension."""
-    x = x.fractional().narrowed()
+    x = x.unmasked().fractional().narrowed()
     shifted, powers, total = _powers(x)
     high = float(max(2, x.shape[-1])) + 1
     out = shifted - log(total, low=1.0, high=high)
@@ -469,12 +469,17 @@ def attention(
         key: keys.
         value: values.
         mask: True where a query sees a key; or numbers that are added to the scores, public with minus
-            infinities, or secret.
+            infinities, or secret. A query that sees no key gets zeros, as in torch.
         dropout: has no meaning here.
-        is_causal: a query sees keys up to its place.
+        is_causal: a query sees keys up to its place; without a mask.
         scale: of the scores; 1 / sqrt(d) by default.
         enable_gqa: must be false.
+
+    Raises:
+        InputError: ``conflict`` for a mask beside `is_causal`.
     """
+    if is_causal and mask is not None:
+        raise ring.invalid("mask", "a mask and is_causal", "one of them", "conflict")
     with query.scope("attention"):
         factor = scale if scale is not None else query.shape[-1] ** -0.5
         scores = query @ key.T * factor
@@ -484,9 +489,14 @@ def attention(
             if not isinstance(mask, SharedTensor) and mask.dtype == torch.bool:
                 mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
             scores = scores + mask
+        seen = torch.ones(1, dtype=torch.int64)
+        if scores.masked is not None:
+            seen = scores.masked.amin(-1, keepdim=True) ^ 1
+            scores.masked = scores.masked * seen
         weights = softmax(scores)
         largest = value.bound.union(Bound(0.0, 0.0)).times(1 + 2.0**-6)
-        return weights.product(value, "matmul", bound=largest)
+        out = weights.product(value, "matmul", bound=largest)
+        return out if bool(seen.all()) else out * seen
 
 
 # --- Layers --------------------------------------------------------------------------------------
@@ -563,7 +573,7 @@ def max_pool2d(
     """Maximum over windows; padding counts as minus infinity."""
     with x.scope("max_pool2d"):
         height, width = _pair(padding)
-        x = x.pad((width, width, height, height), x.bound.finite().low)
+        x = x.pad((width, width, height, height), x.bound.low)
         return _windows(x, kernel_size, stride, 0, dilation).amax((2, 3))  # type: ignore[no-any-return]
 
 
@@ -586,6 +596,7 @@ def _windows(x: SharedTensor, kernel: Any, stride: Any, padding: Any, dilation: 
 
 def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
     """Unit vectors of secret integers from 0 to ``classes - 1``: ``[...] -> [..., classes]``. One round."""
+    index = index.unmasked()
     bits = max(1, (classes - 1).bit_length())
     table = torch.eye(1 << bits, dtype=torch.int64)[:, :classes]
 
@@ -633,6 +644,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 def sign(x: SharedTensor) -> SharedTensor:
     """-1, 0 or 1: 4 rounds. Its gradient is 0."""
+    x = x.finite()
 
     def protocol() -> Rounds[Tensor]:
         bits = yield from comparison.at_least(x.party, x.share, (0, 1))
@@ -685,7 +697,6 @@ def hardswish(x: SharedTensor) -> SharedTensor:
 def clamp(x: SharedTensor, min: float | None = None, max: float | None = None) -> SharedTensor:
     """X limited to [min, max]: 4 rounds."""
     x.party.agree("clamp", min, max)
-    x = x.finite()
     high = math.inf if max is None else max
     low = -math.inf if min is None else builtins.min(min, high)
     # Ends that the bound keeps anyway need no comparison.

@@ -122,6 +122,7 @@ def public_product(
         RangeError: if no way stays inside the ring.
     """
     values = ring.numbers(value, "operand")
+    ring.check_finite(values, "operand")
     exact = values.to(torch.float64)
     call = ring.bilinear(op, options)
 

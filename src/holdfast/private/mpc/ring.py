@@ -69,7 +69,7 @@ def numbers(values: Any, name: str = "input") -> Tensor:
     if array.dtype.kind not in "biuf" or array.dtype == np.uint64:
         found = f"values of type {array.dtype}"
         raise invalid(name, found, "real numbers; whole ones of at most 64 bits with a sign")
-    return torch.tensor(array)
+    return torch.tensor(array.astype(array.dtype.newbyteorder("=")))
 
 
 def encode(values: Any, bits: int, name: str = "input") -> Tensor:
@@ -85,13 +85,22 @@ def encode(values: Any, bits: int, name: str = "input") -> Tensor:
     """
     tensor = numbers(values, name)
     limit = math.nextafter(2.0 ** (LIMIT_BITS - bits), 0.0)
-    finite = torch.isfinite(tensor)
-    if not bool(finite.all()):
-        _refuse(tensor, ~finite, "not-finite", name, "finite numbers")
+    check_finite(tensor, name)
     check_within(tensor, -limit, limit, name)
     if not tensor.is_floating_point():
         return tensor.to(torch.int64) << bits
     return torch.round(tensor.to(torch.float64) * 2.0**bits).to(torch.int64)
+
+
+def check_finite(values: Tensor, name: str) -> None:
+    """Refuse infinities and values that are not numbers.
+
+    Raises:
+        InputError: ``not-finite``, with the index of the first such value.
+    """
+    finite = torch.isfinite(values)
+    if not bool(finite.all()):
+        _refuse(values, ~finite, "not-finite", name, "finite numbers")
 
 
 def check_within(values: Tensor, low: float, high: float, name: str) -> None:

@@ -82,7 +82,7 @@ def _comparison(
 
     def compared(x: SharedTensor, y: Value) -> SharedTensor:
         right = x.lift(y)
-        difference = x - right
+        difference = (x - right).finite()
 
         def protocol() -> Rounds[Tensor]:
             bits = yield from comparison.at_least(x.party, difference.share, thresholds)
@@ -130,6 +130,8 @@ class SharedTensor:
     ) -> None:
         self.party, self.share, self.scale, self.allowed = party, share, scale, allowed
         self.second = second
+        self.masked: Tensor | None = None
+        """Public: 1 where it is minus infinity, whatever is stored there, 0 elsewhere; None: nowhere."""
         self.bound = bound or Bound.of(bounds.DEFAULT if scale else bounds.DEFAULT_INTEGER)
         self.keep = self.bound.scale(party.fraction_bits) if keep is None else keep
         self.name = name
@@ -141,7 +143,10 @@ class SharedTensor:
         self.row_sum: float | None = None
         """Bound of the sum of magnitudes that one output of a product takes of it; None: unknown."""
         self.expected = party.expected
-        """Largest magnitude, checked in secret before a product where its bound does not say it."""
+        """Largest magnitude, checked in secret before a product where its bound does not say it.
+
+        None: its bound is all that is wanted, also of its sums.
+        """
         stored = self.bound.finite()
         if not stored.fits(scale):
             raise self.refused(stored, scale)
@@ -189,6 +194,7 @@ class SharedTensor:
         keep: int | None = None,
         others: Sequence[SharedTensor] = (),
         second: Tensor | None = None,
+        masked: Tensor | None = None,
     ) -> SharedTensor:
         """A tensor with another share; without a scale, of the same numbers.
 
@@ -201,7 +207,9 @@ class SharedTensor:
         bound = self.bound if bound is None else bound
         limits = [each.allowed for each in (self, *others) if each.allowed is not None]
         allowed = frozenset.intersection(*limits) if limits else None
-        return self.party.tensor(share, scale, allowed, bound, keep, name, second)
+        out = self.party.tensor(share, scale, allowed, bound, keep, name, second)
+        out.masked = masked
+        return out
 
     def mapped(
         self, change: Callable[..., Tensor], *others: SharedTensor, **facts: Any
@@ -217,7 +225,11 @@ class SharedTensor:
         share = change(*(each.share for each in tensors))
         seconds = [each.second for each in tensors if each.second is not None]
         second = change(*seconds) if len(seconds) == len(tensors) else None
-        return self.like(share, others=others, second=second, **facts)
+        masked = None
+        if any(each.masked is not None for each in tensors):
+            places = (torch.zeros_like(t.share) if t.masked is None else t.masked for t in tensors)
+            masked = (change(*places) != 0).to(torch.int64)
+        return self.like(share, others=others, second=second, masked=masked, **facts)
 
     def refused(self, bound: Bound, scale: int, other: SharedTensor | None = None) -> RangeError:
         """The error for a result that does not fit."""
@@ -228,7 +240,9 @@ class SharedTensor:
         )
         expected = f"below 2^{ring.LIMIT_BITS - scale} at {scale} fractional bits"
         if bound.magnitude == math.inf:
-            expected = "finite numbers; minus infinity is for softmax and max alone"
+            expected = (
+                "finite numbers; minus infinity is for softmax and max, where it is not everywhere"
+            )
         found = f"{bound.low:g} to {bound.high:g}, from {names}"
         return RangeError(self.party.channel.path(), found, expected)
 
@@ -259,7 +273,7 @@ class SharedTensor:
     def lift(self, value: Value) -> SharedTensor:
         """A value of any kind as a shared tensor; numbers become public values.
 
-        Minus infinity becomes a number that, added to this tensor, is below all of its values.
+        Minus infinity becomes a masked zero.
         """
         if isinstance(value, SharedTensor):
             if value.party is not self.party:
@@ -270,13 +284,10 @@ class SharedTensor:
         values = ring.numbers(value, "operand")
         masks = torch.isneginf(values)
         scale = max(self.scale, self.party.fraction_bits)
-        if not bool(masks.any()):
-            return self.party.public(values, scale)
-        bound = self.bound.finite()
-        rest = Bound.around(values[~masks])
-        below = rest.low - (bound.high - bound.low)
-        out = self.party.public(torch.where(masks, below - bounds.MASKED_BELOW, values), scale)
-        out.bound = Bound(-math.inf, rest.high, out.bound.low)
+        out = self.party.public(values.masked_fill(masks, 0), scale)
+        if bool(masks.any()):
+            out.masked = masks.to(torch.int64)
+            out.bound = Bound(-math.inf, out.bound.high, out.bound.low)
         return out
 
     # --- Fractional bits -------------------------------------------------------------------------
@@ -317,7 +328,7 @@ class SharedTensor:
                 narrow_together([self])
             return self
         share = self.run("truncate", self.narrowing(limit))
-        out = self.like(share, bits, self.bound.widened(2.0**-bits))
+        out = self.like(share, bits, self.bound.widened(2.0**-bits), masked=self.masked)
         return out.recorded((self, lambda g: g))
 
     def with_room(self, bound: Bound) -> SharedTensor:
@@ -339,11 +350,30 @@ class SharedTensor:
         x = self.checked().fractional()
         return x.narrowed(min(bounds.MOST_BITS, x.bound.finite().times(2.0).room))
 
-    def finite(self) -> SharedTensor:
-        """The numbers that are stored, where masks stand in for minus infinity."""
-        if self.bound.floor is None:
+    def finite(self, dims: Sequence[int] | None = None) -> SharedTensor:
+        """The same values, with numbers that are below all others, and below -64, for minus infinity.
+
+        Raises:
+            RangeError: if there is nothing else along `dims`.
+        """
+        if self.masked is None:
             return self
-        return self.mapped(torch.positive, bound=self.bound.finite()).recorded((self, lambda g: g))
+        if dims is not None and bool(self.masked.all(dims).any()):
+            raise self.refused(self.bound, self.scale)
+        bound = self.bound.finite()
+        stored = self.mapped(torch.positive, bound=bound).recorded((self, lambda g: g))
+        stored.masked = None
+        return stored - self.masked * (bound.high - min(bound.low, 0.0) + bounds.MASKED_BELOW)
+
+    def unmasked(self) -> SharedTensor:
+        """This tensor.
+
+        Raises:
+            RangeError: if some of it is minus infinity.
+        """
+        if self.masked is not None:
+            raise self.refused(self.bound, self.scale)
+        return self
 
     def within(self, bound: Limits) -> SharedTensor:
         """The same values, declared to be within a bound; checked in secret: 3 rounds, 18 bytes.
@@ -372,8 +402,6 @@ class SharedTensor:
     def __add__(self, other: Value) -> SharedTensor:
         right = self.lift(other)
         bound = self.bound + right.bound
-        if right.bound.floor is not None:
-            bound = Bound(-math.inf, bound.high, self.bound.finite().low + right.bound.floor)
         stored = bound.finite()
         x, y = self.with_room(stored), right.with_room(stored)
         scale = max(x.scale, y.scale)
@@ -398,6 +426,8 @@ class SharedTensor:
         bound = self.bound.times(math.prod(self.shape[axis] for axis in dims))
         x = self.with_room(bound)
         out = x.mapped(lambda t: t.sum(dim=dims, keepdim=keepdim) if dims else t, bound=bound)
+        if self.expected is None:
+            out.expected = None
 
         kept = _kept(self.shape, dims)
         return out.recorded((self, lambda g: g.reshape(kept).expand(self.shape)))
@@ -406,7 +436,7 @@ class SharedTensor:
         """Mean over dimensions."""
         dims = _dims(dim, self.ndim)
         count = math.prod(self.shape[axis] for axis in dims)
-        return self.sum(dim, keepdim) * (1.0 / count)
+        return self.sum(dim, keepdim) / count
 
     # --- Elements moved: no communication ----------------------------------------------------------
 
@@ -436,8 +466,12 @@ class SharedTensor:
 
         bound = self.bound.union(Bound(0.0, 0.0)) if fills else self.bound
         back = _gathered(self.shape, lambda t, _: move(t, *args, **kwargs))
-        second = None if self.second is None else move(self.second, *args, **kwargs)
-        return self.like(share, bound=bound, second=second).recorded((self, back))
+        second, masked = (
+            None if each is None else move(each, *args, **kwargs)
+            for each in (self.second, self.masked)
+        )
+        out = self.like(share, bound=bound, second=second, masked=masked)
+        return out.recorded((self, back))
 
     def __getattr__(self, name: str) -> Any:
         """What torch's tensors have too: a name that ends in an underscore changes the tensor itself."""
@@ -580,11 +614,12 @@ class SharedTensor:
 
     def relu(self) -> SharedTensor:
         """max(x, 0): 4 rounds, truncation included."""
-        bits = self.target()
-        share, signs = self.run("relu", comparison.relu(self.party, self.share, self.scale - bits))
-        bound = self.bound.finite().clipped(0.0, math.inf).widened(2.0**-bits)
-        out = self.like(share, bits, bound, keep=bits)
-        return out.recorded((self, lambda g: chosen_by(signs, g)))
+        x = self.finite()
+        bits = x.target()
+        share, signs = x.run("relu", comparison.relu(x.party, x.share, x.scale - bits))
+        bound = x.bound.clipped(0.0, math.inf).widened(2.0**-bits)
+        out = x.like(share, bits, bound, keep=bits)
+        return out.recorded((x, lambda g: chosen_by(signs, g)))
 
     def max(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """The largest value of all; along a dimension, the largest values and their places."""
@@ -605,12 +640,16 @@ class SharedTensor:
         self, op: str, dim: Dims, keepdim: bool, *, places: bool
     ) -> tuple[SharedTensor, SharedTensor]:
         """The largest values along dimensions; and their places, if those are asked for."""
-        x = self.finite()
+        dims = _dims(dim, self.ndim)
+        x = self.finite(dims)
         x = x.with_room(Bound(0.0, x.bound.high - x.bound.low))
-        dims = _dims(dim, x.ndim)
         others = [axis for axis in range(x.ndim) if axis not in dims]
         rows = x.permute([*others, *dims]).flatten(len(others))
         n = rows.shape[-1]
+        if not n:
+            raise ring.invalid(
+                "input", f"shape {tuple(self.shape)}", "a value to take the largest of"
+            )
         columns = [rows.share]
         if places:
             columns.append((torch.arange(n) * int(x.party.lead)).expand(rows.shape))
@@ -642,9 +681,7 @@ class SharedTensor:
             InputError: ``reveal-not-allowed`` if an input's policy excludes one of them.
             RangeError: if a value left the domain of an operation since the last call; nothing is opened.
         """
-        party = self.party
-        if self.bound.floor is not None:
-            raise self.refused(self.bound, self.scale)
+        party = self.unmasked().party
         ranks = range(party.parties) if to is None else [to] if isinstance(to, int) else sorted(to)
         for rank in ranks:
             if rank not in range(party.parties):
@@ -698,7 +735,7 @@ def within_together(tensors: Sequence[SharedTensor], bound: Limits) -> list[Shar
     with party.channel.scope("within"):
         checks = []
         for n in far:
-            x = tensors[n].finite().narrowed()
+            x = tensors[n].unmasked().narrowed()
             x = x.with_room(x.bound + -ends)
             first, last = (end * 2.0**x.scale for end in (declared.low, declared.high))
             limits = math.floor(first), math.ceil(last) + 1

@@ -167,7 +167,7 @@ def save_checkpoint(path: str | Path, tensors: Mapping[str, SharedTensor], key: 
     identity = hashlib.sha256(party.session_id + party.checkpoints.to_bytes(8, "little"))
     facts = {
         name: (
-            [tensor.scale, tensor.keep, tensor.bound.finite().low, tensor.bound.high],
+            [tensor.scale, tensor.keep, tensor.unmasked().bound.low, tensor.bound.high],
             None if tensor.allowed is None else sorted(tensor.allowed),
         )
         for name, tensor in tensors.items()
