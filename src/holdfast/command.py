@@ -257,6 +257,7 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
             command = command[word]
     if getattr(command.default_command, "__annotations__", {}).get("return") == "None":
         launch.__annotations__["common"] = _Streamed
+        launch.__kwdefaults__ = {"common": _Streamed()}
     root.meta.default(launch)
     try:
         answer = root.meta(

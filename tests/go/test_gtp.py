@@ -206,10 +206,12 @@ def test_an_analysis_runs_until_the_next_line() -> None:
         child.stdin.flush()
         assert child.stdout.readline() == b"=9\n"
         # It goes on by itself: nothing was sent when the later lines came.
-        lines = [child.stdout.readline() for _ in range(3)]
-        assert all(line.startswith(b"info move ") for line in lines)
-        visits = [int(line.split()[4]) for line in lines]
-        assert visits[0] < visits[2]
+        visits = []
+        while len({*visits}) < 2:  # two lines may show one state of the search
+            line = child.stdout.readline()
+            assert line.startswith(b"info move ")
+            visits.append(int(line.split()[4]))
+        assert visits == sorted(visits)
         if stop:
             child.stdin.write(stop)
             child.stdin.flush()

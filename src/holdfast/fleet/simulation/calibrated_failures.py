@@ -121,7 +121,7 @@ def _permanent(key: str, outages: OutageTimes, findings: Findings) -> float:
 def _lemons(ranking: LemonRanking, nodes: set[str], findings: Findings) -> Lemons:
     """Nodes that are not bad by chance, and how much more often they fail than the others."""
     table = ranking.nodes.to_pylist()
-    worse = set(ranking.lemons)
+    worse = {*ranking.lemons, *ranking.lemons_out}  # also those that are drained by now
     lemon_rows = [row for row in table if row["node"] in worse & nodes]
     if not lemon_rows:
         findings.found("failures.lemons.count", 0, len(table))
