@@ -92,7 +92,7 @@ def recover(scenario: Scenario, seed: int, folder: Path) -> Recovered:
     model = fleet.mttf(log).model
     low, high = (bound / 1000 for bound in model.ci95_)
     truth = json.loads((store / "truth.json").read_text())
-    found = set(fleet.lemons(log).lemons) if scenario.failures.lemons.count else set()
+    found = set(fleet.lemons(log).detector.lemons_) if scenario.failures.lemons.count else set()
     return Recovered(model.failures_, model.node_days_, low, high, truth, found)
 
 
