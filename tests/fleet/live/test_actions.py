@@ -178,6 +178,15 @@ def test_what_a_pull_wins(store: Path) -> None:
         assert found.costs == pytest.approx(8 * 2.0)
 
 
+def test_a_log_of_an_hour_tells_no_month(tmp_path: Path) -> None:
+    nodes = {f"n{each:02d}": 8 for each in range(20)}
+    fails = [Attempt(k, ("n03",), 600 * k, 600 * k + 300, "NODE_FAIL") for k in range(1, 8)]
+    runs = [Attempt(100 + k, (node,), 0, 7000) for k, node in enumerate(nodes) if node != "n03"]
+    found = actions(Log(fails + runs, nodes=nodes).store(tmp_path))
+    assert [(each.node, each.wins) for each in found.proposals] == [("n03", None)]
+    assert {each.name: each.value for each in found.values()}["wins_a_month"] is None
+
+
 @pytest.mark.parametrize(
     ("limits", "out", "place"),
     [
@@ -266,6 +275,17 @@ def test_a_command_that_fails(store: Path, cluster: Path) -> None:
     (cluster / "broken").unlink()
     act(store, "approve", proposed["n03"], settings=held)
     assert journal.lives(journal.entries(store))[proposed["n03"]].state == "drained"
+
+
+def test_a_command_that_does_nothing(store: Path, cluster: Path) -> None:
+    """It ends well, and the cluster says that the node is in service."""
+    held, proposed = settings(cluster), ids(store)
+    idle = {name: replace(each, drain=("true",)) for name, each in held.clusters.items()}
+    with pytest.raises(InputError) as caught:
+        act(store, "approve", proposed["n03"], settings=replace(held, clusters=idle))
+    assert caught.value.code == "unavailable"
+    assert journal.lives(journal.entries(store))[proposed["n03"]].state == "failed"
+    assert "n03" in ids(store)
 
 
 @pytest.mark.parametrize("answer", ["true", "false", "/nowhere/sinfo"])

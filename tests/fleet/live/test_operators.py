@@ -29,7 +29,7 @@ PEOPLE = (
     Person("bo", "operator", "BO_TOKEN", cluster="beta"),
     Person("eva", "viewer", "EVA_TOKEN"),
 )
-SEEN = "printf 'n1|main|idle\\nn2|main|idle\\nn3|main|idle\\n'"
+SEEN = "printf 'n2|main|idle\\nn3|main|idle\\n'; echo \"n1|main|$(cat {file} 2>/dev/null || echo idle)\""
 DAY = 86_400
 
 
@@ -53,7 +53,9 @@ def client(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     (store / journal.FILE).unlink(missing_ok=True)
     drained = ("sh", "-c", f"echo drained > {tmp_path}/n1")
     resumed = ("sh", "-c", f"echo resumed > {tmp_path}/n1")
-    cluster = Cluster(nodes=("sh", "-c", SEEN), drain=drained, resume=resumed)
+    cluster = Cluster(
+        nodes=("sh", "-c", SEEN.format(file=tmp_path / "n1")), drain=drained, resume=resumed
+    )
     settings = Settings(Limits(share=0.5), {"default": cluster}, PEOPLE)
     app = create_app(store, settings=settings)
     with TestClient(app, base_url="http://127.0.0.1:8000", follow_redirects=False) as made:

@@ -162,7 +162,10 @@ class Actions(Doubtful):
             found.append(Unknown(text, "Ingest what is new before you decide.", doubt=True))
         if any(each.wins is None for each in self.proposals):
             found.append(
-                Unknown("What a pull wins: the log tells no loss.", "See `holdfast fleet goodput`.")
+                Unknown(
+                    "What a pull wins: the log tells no loss, or is shorter than a day.",
+                    "See `holdfast fleet goodput`.",
+                )
             )
         return found
 
@@ -315,6 +318,8 @@ def act(
             writer.add(_entry(node, event, who, why))  # raises: it may not come now
         try:
             _run(line, settings.cluster(node.cluster).timeout)
+            if deed == "approve":
+                _confirm(node, settings.cluster(node.cluster), line)
         except InputError as error:
             if deed == "approve":
                 writer.add(_entry(node, "failed", HOLDFAST, str(error.found), time_s=clock()))
@@ -419,6 +424,22 @@ def seen(cluster: Cluster) -> Seen:
             remedy=f"try it by hand: {shlex.join(cluster.nodes)}",
         )
     return found
+
+
+def _confirm(node: Proposal | Life, cluster: Cluster, line: Sequence[str]) -> None:
+    """Ask the cluster whether a node is out: a command that ends well may have done nothing.
+
+    Raises:
+        InputError: ``unavailable`` if it is in service.
+    """
+    if node.node not in seen(cluster).out:
+        raise InputError(
+            "the command ended well, and the node is still in service",
+            code="unavailable",
+            place=node.id,
+            found=named(node),
+            remedy=f"try it by hand: {shlex.join(line)}",
+        )
 
 
 def _hold_limits(node: Proposal | Life, writer: Writer, settings: Settings, now_s: float) -> None:

@@ -102,7 +102,8 @@ def _wins(
     """Hours a month that a pulled node wins, and their 95 % interval."""
     failures = sum(ranked.nodes["failures"].to_pylist())
     lost = cost.by_attempt["gpu_hours"].to_numpy()
-    if cost.verdict == "unknown" or not failures or not lost.sum():
+    is_short = log.end_s - log.begin_s < DAY_S  # what happens in a month it does not tell
+    if is_short or cost.verdict == "unknown" or not failures or not lost.sum():
         return None, None
     # 1. Hours per failure of the fleet: the node's own are too few.
     each = float(lost.sum()) / failures
