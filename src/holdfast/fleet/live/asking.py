@@ -57,6 +57,9 @@ class BrokenOffError(TransientError):
     """An answer that is not whole."""
 
 
+BEARER = {"Authorization": "Bearer {token}"}  # Of most servers
+
+
 class Server:
     """Asks one server for JSON; a secret is sent in a header only, and to no other host.
 
@@ -79,7 +82,7 @@ class Server:
         *,
         token_env: str = "",
         token_file: str = "",
-        headers: Mapping[str, str],
+        headers: Mapping[str, str] = BEARER,
         halt: Event,
         first_s: float = 1.0,
         timeout_s: float = 60.0,

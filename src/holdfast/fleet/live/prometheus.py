@@ -71,7 +71,6 @@ class Prometheus:
             self.source.url,
             token_env=self.source.token_env,
             token_file=self.source.token_file,
-            headers={"Authorization": "Bearer {token}"},
             halt=self.halt,
             first_s=self.first_s,
         )
