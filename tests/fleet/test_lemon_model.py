@@ -10,12 +10,13 @@ import pytest
 from scipy import stats
 
 from holdfast.errors import InputError
-from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
+from holdfast.fleet.lemon_model import LemonDetector
 from holdfast.fleet.lemon_statistics import (
     BlameExposure,
     blame_p_values,
     split_p_values,
 )
+from holdfast.fleet.node_signals import SIGNALS
 from holdfast.stats import benjamini_hochberg
 
 
@@ -242,7 +243,7 @@ def test_gain_of_pulling_a_node():
 def test_rule_of_the_seven_signals():
     count = 200
     rng = np.random.default_rng(4)
-    signals = {name: rng.poisson(1.0, count).astype(float) for name in SIGNALS[:6]}
+    signals = {name: rng.poisson(1.0, count).astype(float) for name in [*SIGNALS][:6]}
     signals["tickets"] = np.zeros(count)
     for name in ("tickets", "out_count", "xid_cnt"):
         signals[name][17] = 30
@@ -252,7 +253,7 @@ def test_rule_of_the_seven_signals():
     assert detector.lemons_ == []
     assert detector.missing_signals_ == ["single_node_node_failure_rate"]
     assert detector.thresholds_["tickets"] == 0
-    for name in SIGNALS[:6]:
+    for name in [*SIGNALS][:6]:
         above = (signals[name] > detector.thresholds_[name]).sum()
         assert above <= 2  # at most 1 % of the nodes exceed the 0.99 quantile
     answer = json.loads(json.dumps(detector.to_dict(), allow_nan=False))

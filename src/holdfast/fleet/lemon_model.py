@@ -21,21 +21,11 @@ from holdfast.fleet.lemon_statistics import (
     blame_p_values,
     split_p_values,
 )
+from holdfast.fleet.node_signals import SIGNALS
 from holdfast.stats import benjamini_hochberg, gamma_prior, shrink
 
 DAYS_PER_MONTH = 30.0
 FOUND = ("lemons", "not_separable", "rule_lemons", "missing_signals")
-SIGNALS = (
-    "excl_jobid_count",  # jobs that asked to exclude the node
-    "xid_cnt",  # distinct XIDs
-    "tickets",  # repair tickets
-    "out_count",  # times it was taken out of service
-    "multi_node_node_fails",  # failures of multi-node jobs on it
-    "single_node_node_fails",  # failures of single-node jobs on it
-    "single_node_node_failure_rate",  # the latter per single-node job
-)
-
-
 # The paper does not print its thresholds: a lemon exceeds this quantile of the fleet in so many signals.
 QUANTILE = 0.99
 SIGNALS_NEEDED = 2

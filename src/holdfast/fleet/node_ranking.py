@@ -15,10 +15,10 @@ from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.gaps import Doubtful, nameless_failures, one_sided, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
-from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
+from holdfast.fleet.lemon_model import LemonDetector
 from holdfast.fleet.live.journal import spared
 from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
-from holdfast.fleet.node_signals import node_signals
+from holdfast.fleet.node_signals import SIGNALS, node_signals
 from holdfast.fleet.schema import NODE_LOST, Row
 from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
 from holdfast.numbers import brief, counted, duration, number, percent
@@ -198,7 +198,11 @@ class Lemons(Doubtful):
 
     def table(self, nodes: pa.Table) -> Table:
         """Rows of `nodes` as people read them."""
-        signals = [name for name in SIGNALS if name in nodes.column_names]
+        signals: dict[str, Any] = {
+            name: {"label": signal.label, "digits": signal.digits, "detail": True}
+            for name, signal in SIGNALS.items()
+            if name in nodes.column_names
+        }
         caption = "One row per node, highest shrunk rate first."
         if signals:
             window = duration(self.log.assumptions.lemon_window_s)
@@ -212,6 +216,7 @@ class Lemons(Doubtful):
             "No node is known.",
             failures={"label": "Blame", "unit": "failures", "digits": 1},
             node_days="In use",
+            **signals,
         )
 
 

@@ -13,14 +13,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.incidents import node_incidents, witnesses
-from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.lemon_statistics import BlameExposure, FloatArray, split_p_values
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
 from holdfast.fleet.node_time import ANY_SIZE, has_whole_nodes, node_time
 from holdfast.tables import literal
 
 TICKET = "ticket"
+_BLAME = "SELECT node, blame AS n FROM {incidents} WHERE node_fail AND stop_s >= {since}"
 LEAST_KIND = 0.1  # Share of the nodes with GPUs from which those with as many are a kind
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One of the seven signals, per node over the last `lemon_window_s` of the log."""
+
+    label: str  # Of its column
+    query: str = ""  # SQL of (node, n) that is added up by node; "" where a ratio of sums gives it
+    digits: int = 0  # Decimals
+
+
+# The rule's signals under the paper's names, in its order.
+SIGNALS = {
+    "excl_jobid_count": Signal(
+        "jobs that exclude it",
+        """SELECT node, 1 AS n FROM (
+            SELECT DISTINCT run, unnest(excluded_nodes) AS node
+            FROM {attempts} WHERE submit_s >= {since}
+        ) AS excluded""",
+    ),
+    "xid_cnt": Signal(
+        "distinct XIDs",
+        "SELECT node, count(DISTINCT xid) AS n FROM {health} WHERE time_s >= {since} GROUP BY node",
+    ),
+    "tickets": Signal(
+        "repair tickets",
+        f"""SELECT node, 1 AS n FROM {{health}}
+            WHERE time_s >= {{since}} AND lower("check") = '{TICKET}'""",
+    ),
+    "out_count": Signal(
+        "times out of service", "SELECT node, 1 AS n FROM {outages} WHERE start_s >= {since}"
+    ),
+    "multi_node_node_fails": Signal(
+        "failures of jobs on several nodes", f"{_BLAME} AND node_count > 1", digits=2
+    ),
+    "single_node_node_fails": Signal(
+        "failures of jobs on it alone", f"{_BLAME} AND node_count = 1", digits=2
+    ),
+    "single_node_node_failure_rate": Signal("the latter per such job", digits=2),
+}
 
 
 @dataclass(frozen=True)
@@ -30,10 +70,8 @@ class NodeSignals:
     # One row per node that ran something or is in the inventory: node; gpus; node_days (time in use);
     # failures (incidents to blame on it, one per witness: fractional where nothing tells which of n
     # nodes failed), known_failures (those with blame 1); jobs (that blame it);
-    # and the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that exclude it),
-    # xid_cnt (distinct XIDs), tickets, out_count (times out of service), multi_node_node_fails and
-    # single_node_node_fails (incidents of state NODE_FAIL or BOOT_FAIL, by the largest attempt that they
-    # ended) and single_node_node_failure_rate (the latter per single-node attempt).
+    # and the `SIGNALS`, of which a failure is an incident of state NODE_FAIL or BOOT_FAIL, by the largest
+    # attempt that it ended.
     table: pa.Table
     days: pa.Table  # Exposure: node, node_count (of the attempts), node_days, attempt_days
     incidents: pa.Table  # Of `node_incidents`
@@ -106,6 +144,13 @@ def node_signals(log: FleetLog) -> NodeSignals:
         ) AS summed
         UNION ALL SELECT node, node_count, node_days, attempt_days FROM shared_use""",
     )
+    sources = {
+        "since": since,
+        "attempts": log.attempts,
+        "incidents": mine,
+        "health": log.table("health"),
+        "outages": log.table("node_outages"),
+    }
     counts = {
         "node_days": f"SELECT node, {_days('node_days')} AS n FROM {used} GROUP BY node",
         "gpus": f"SELECT node, coalesce(gpus, 0) AS n FROM {log.table('nodes')}",
@@ -114,7 +159,11 @@ def node_signals(log: FleetLog) -> NodeSignals:
         "jobs": f"SELECT node, jobs AS n FROM {witnesses(log)}",
         "single_node_attempts": f"""SELECT nodes[1] AS node, 1 AS n FROM {log.executions}
             WHERE node_count = 1 AND stop_s >= {since}""",
-        **_window_counts(log, since),
+        **{
+            name: signal.query.format_map(sources)
+            for name, signal in SIGNALS.items()
+            if signal.query
+        },
     }
     every = " UNION ALL ".join(
         f"SELECT node, '{name}' AS name, CAST(n AS DOUBLE) AS n FROM ({query}) AS {name}"
@@ -145,23 +194,6 @@ def node_signals(log: FleetLog) -> NodeSignals:
     )
     incidents = log.arrow(f"SELECT * FROM {mine} ORDER BY node, incident")
     return NodeSignals(table, days, incidents)
-
-
-def _window_counts(log: FleetLog, since: str) -> dict[str, str]:
-    """The counts behind the signals: name -> query of (node, n), to be added up by node."""
-    fails = f"FROM {node_incidents(log)} WHERE node_fail AND stop_s >= {since}"
-    health = f"FROM {log.table('health')} WHERE time_s >= {since}"
-    return {
-        "excl_jobid_count": f"""SELECT node, 1 AS n FROM (
-                SELECT DISTINCT run, unnest(excluded_nodes) AS node
-                FROM {log.attempts} WHERE submit_s >= {since}
-            ) AS excluded""",
-        "xid_cnt": f"SELECT node, count(DISTINCT xid) AS n {health} GROUP BY node",
-        "tickets": f"SELECT node, 1 AS n {health} AND lower(\"check\") = '{TICKET}'",
-        "out_count": f"""SELECT node, 1 AS n FROM {log.table("node_outages")} WHERE start_s >= {since}""",
-        "multi_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count > 1",
-        "single_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count = 1",
-    }
 
 
 def _days(value: str) -> str:

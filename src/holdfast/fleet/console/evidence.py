@@ -13,11 +13,11 @@ from holdfast.fleet.attribution import (
     classified_health,
     infrastructure_failures,
 )
-from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import losses
+from holdfast.fleet.node_signals import SIGNALS
 from holdfast.fleet.schema import Row
-from holdfast.fleet.wording import COLUMNS, RATE_UNIT, brief_interval, probability, table
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, probability, table
 from holdfast.numbers import brief, counted, number
 from holdfast.tables import literal
 
@@ -78,9 +78,10 @@ def _score_section(analysis: Analysis, row: Row, rank: int) -> Section:
     detector = found.detector
     rate = brief_interval(row["shrunk_rate_low"], row["shrunk_rate_high"])
     signals = [
-        {"signal": COLUMNS[name]["label"], "value": row[name], "threshold": limit}
+        {"signal": signal.label, "value": row[name], "threshold": limit}
         | {"over": "yes" if limit is not None and row[name] > limit else ""}
-        for name, limit in ((name, detector.thresholds_.get(name)) for name in SIGNALS)
+        for name, signal in SIGNALS.items()
+        for limit in [detector.thresholds_.get(name)]
     ]
     tables = [
         table(
