@@ -305,7 +305,7 @@ def _cell(text: str) -> str:
 def word_picture() -> str:
     """What was said in `examples/transducers`, word by word, as SVG."""
     from holdfast.automata import Fst, compose, determinize, minimize, project, rmepsilon
-    from holdfast.automata.drawing.svg import to_svg
+    from holdfast.automata.drawing.pictures import to_svg
     from holdfast.automata.formats.symbol_tables import read_symbols
 
     folder = DOCS.parent / "examples" / "transducers"

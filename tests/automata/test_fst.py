@@ -13,11 +13,11 @@ from machines import random_fst
 
 from holdfast.automata import SEMIRINGS, Fst, Semiring, SymbolTable, compose, reverse
 from holdfast.automata import _kernels as sorting
+from holdfast.automata import structure_kernels as graph
 from holdfast.automata._kernels import Kernel, announce_compilation, plus, times
 from holdfast.automata.formats import _kernels as files
 from holdfast.automata.formats.openfst_records import vector_words
 from holdfast.automata.semirings import semiring_of
-from holdfast.automata.structure import _kernels as graph
 from holdfast.errors import InputError
 
 

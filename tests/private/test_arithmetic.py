@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from holdfast.private.mpc import arithmetic, dealing
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 
 MODES = [
     pytest.param(2, {}, id="2 parties"),

@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import InputError
 from holdfast.private.bandits import LinearBandit, privacy_loss
 from holdfast.private.bandits.exploration import RANDOM_BITS
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.ring import RangeError
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from holdfast.private.mpc import comparison, function_sharing
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 
 MODES = [
     pytest.param(2, {}, id="tree"),

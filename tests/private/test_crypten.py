@@ -11,7 +11,7 @@ from torch import nn
 
 from holdfast.errors import InputError
 from holdfast.private.mpc import crypten, functions
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.ring import RangeError
 
 PLACES = torch.tensor([[1, 0, 2]])

@@ -8,7 +8,7 @@ import torch
 from scipy import special
 
 from holdfast.private.mpc import functions
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.ring import RangeError
 
 POINTS = 3000

@@ -16,7 +16,7 @@ from holdfast.private.mpc.accounting import Cost
 from holdfast.private.mpc.critical_path import replay
 from holdfast.private.mpc.forecast import dry_run, plan
 from holdfast.private.mpc.importing import PrivateModel, import_model, load_weights, prepare
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import RangeError
 from holdfast.private.mpc.transport import Network, PeerError, TraceEvent

@@ -10,7 +10,7 @@ from torch import tensor
 
 from holdfast.errors import InputError
 from holdfast.private.mpc import functions
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.ring import RangeError
 from holdfast.private.mpc.training import save_checkpoint
 

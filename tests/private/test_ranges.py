@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from holdfast.errors import InputError
 from holdfast.private.mpc import functions
 from holdfast.private.mpc.importing import import_model
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.ring import RangeError
 
 WIDEST = 2.0**50  # what is larger has fewer than 10 fractional bits left

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from holdfast.config import Duration
 from holdfast.private.mpc import functions, launch
-from holdfast.private.mpc.launch import PartyError, run_local
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import PartyError, run_local, simulate
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.transport import HEADER_BYTES
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from holdfast.errors import InputError
 from holdfast.private.mpc import arithmetic, functions
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.training import SGD, cross_entropy
 from holdfast.private.mpc.transport import Channel, local_channels
 

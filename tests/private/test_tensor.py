@@ -10,7 +10,7 @@ import torch
 
 from holdfast.errors import InputError
 from holdfast.private.mpc import crypten, functions
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 
 
 @pytest.mark.parametrize("kind", ["tree", "dcf"])

@@ -7,7 +7,7 @@ import torch
 
 from holdfast.errors import InputError
 from holdfast.private.mpc import functions
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.training import SGD, cross_entropy, load_checkpoint, save_checkpoint
 from holdfast.private.mpc.transport import PeerError
 

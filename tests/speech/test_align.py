@@ -14,10 +14,10 @@ import torch
 from holdfast.errors import InputError
 from holdfast.speech import speak
 from holdfast.speech.recognize.audio import resample
+from holdfast.speech.speak.alignment import textgrid
 from holdfast.speech.speak.dictionary import Phones
 from holdfast.speech.speak.lattice import PhoneGraph, best_path
 from holdfast.speech.speak.segmentation import UNITS, PairOutputs, PhoneAlphabet
-from holdfast.speech.speak.textgrid import textgrid
 
 BLANK = 0
 SPOKEN = Path(__file__).parents[2] / "examples" / "speech" / "spoken"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.automata.formats.k2_text import parse_k2, render_k2
     from holdfast.automata.formats.symbol_tables import read_symbols, write_symbols
     from holdfast.automata.fst import Arc, Fst
-    from holdfast.automata.path_sums.best import paths, shortest_path
+    from holdfast.automata.path_sums.best import paths, prune, shortest_path
     from holdfast.automata.path_sums.counting import count_paths
     from holdfast.automata.path_sums.distances import (
         forward_score,
@@ -40,20 +40,21 @@ if TYPE_CHECKING:
         state_distances,
     )
     from holdfast.automata.path_sums.path import Path
-    from holdfast.automata.path_sums.pruning import prune
     from holdfast.automata.path_sums.sampling import random_paths
     from holdfast.automata.semirings import SEMIRINGS, Semiring
     from holdfast.automata.simplifying.epsilon_removal import rmepsilon
     from holdfast.automata.simplifying.minimization import minimize
     from holdfast.automata.simplifying.pushing import push
     from holdfast.automata.simplifying.subsets.determinizing import determinize
-    from holdfast.automata.structure.components import (
+    from holdfast.automata.structure import (
+        accessible,
+        coaccessible,
+        connect,
         is_acyclic,
+        is_connected,
         strong_components,
         topological_order,
     )
-    from holdfast.automata.structure.connecting import connect, is_connected
-    from holdfast.automata.structure.reachability import accessible, coaccessible
     from holdfast.automata.symbols import SymbolTable
 
 _NAMES = {
@@ -74,20 +75,18 @@ _NAMES = {
     "formats.k2_text": "parse_k2 render_k2",
     "formats.symbol_tables": "read_symbols write_symbols",
     "fst": "Arc Fst",
-    "path_sums.best": "paths shortest_path",
+    "path_sums.best": "paths prune shortest_path",
     "path_sums.counting": "count_paths",
     "path_sums.distances": "forward_score shortest_distance state_distances",
     "path_sums.path": "Path",
-    "path_sums.pruning": "prune",
     "path_sums.sampling": "random_paths",
     "semirings": "SEMIRINGS Semiring",
     "simplifying.epsilon_removal": "rmepsilon",
     "simplifying.minimization": "minimize",
     "simplifying.pushing": "push",
     "simplifying.subsets.determinizing": "determinize",
-    "structure.components": "is_acyclic strong_components topological_order",
-    "structure.connecting": "connect is_connected",
-    "structure.reachability": "accessible coaccessible",
+    "structure": "accessible coaccessible connect is_acyclic is_connected strong_components "
+    "topological_order",
     "symbols": "SymbolTable",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -198,8 +198,8 @@ def draw(
     Args:
         out: Output file: .svg, .dot or .gv (default: dot to standard output).
     """
-    from holdfast.automata.drawing.dot import to_dot
     from holdfast.automata.drawing.pictures import draw as run
+    from holdfast.automata.drawing.pictures import to_dot
 
     f = read_machine(machine, semiring)
     if out is not None and out != STREAM:

@@ -11,8 +11,12 @@ import numpy as np
 from holdfast.answer import Answer, Finding
 from holdfast.automata.formats import _kernels as kernels
 from holdfast.automata.fst import I32, Fst
-from holdfast.automata.structure.components import strong_components, topological_order
-from holdfast.automata.structure.reachability import accessible, coaccessible
+from holdfast.automata.structure import (
+    accessible,
+    coaccessible,
+    strong_components,
+    topological_order,
+)
 from holdfast.automata.symbols import SymbolTable
 from holdfast.numbers import counted, number
 

@@ -302,7 +302,7 @@ class Fst:
 
     def _repr_svg_(self) -> str | None:
         """A picture in a notebook; nothing for machines too large for one."""
-        from holdfast.automata.drawing.svg import to_svg
+        from holdfast.automata.drawing.pictures import to_svg
 
         try:
             return to_svg(self)

@@ -12,16 +12,16 @@ for each in members("lm"):
     module = {"audit": "query.audits"}.get(part, part)
     app.command(f"holdfast.lm.{module}.cli:app", name=part, help=each.about)
 
-for name, module, about in (
+for name, app_name, about in (
     (
         "train-exits",
-        "training_cli",
+        "train_exits_app",
         "Train a language model whose early layers predict the next token too.",
     ),
     (
         "calibrate-heads",
-        "heads_cli",
+        "calibrate_heads_app",
         "Find attention heads that attend alike, to compute fewer of them.",
     ),
 ):
-    app.command(f"holdfast.lm.generate.{module}:app", name=name, help=about)
+    app.command(f"holdfast.lm.generate.cli:{app_name}", name=name, help=about)

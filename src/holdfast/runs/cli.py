@@ -323,8 +323,8 @@ def watch(
     """
     _refuse_conflicts(act, on_alarm, replay, once, metrics or otlp, poll)
     from holdfast.runs.watching import watcher
-    from holdfast.runs.watching.plain_text import printable
     from holdfast.runs.watching.thresholds import DEFAULTS
+    from holdfast.runs.watching.told import printable
 
     limits, as_json, new = DEFAULTS.changed(changes), common().as_json, set()
 

@@ -24,7 +24,7 @@ from holdfast.automata.simplifying.epsilon_removal import rmepsilon
 from holdfast.automata.simplifying.minimization import minimize
 from holdfast.automata.simplifying.pushing import push
 from holdfast.automata.simplifying.subsets.determinizing import determinize
-from holdfast.automata.structure.components import is_acyclic
+from holdfast.automata.structure import is_acyclic
 from holdfast.errors import InputError, LimitError
 
 SEMIRINGS = ("tropical", "log", "log64")

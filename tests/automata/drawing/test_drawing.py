@@ -11,11 +11,9 @@ import pytest
 from machines import random_fst
 
 from holdfast.automata import Fst, SymbolTable
-from holdfast.automata.drawing.dot import to_dot
 from holdfast.automata.drawing.labels import bundles, state_label
 from holdfast.automata.drawing.layout import LINE, RADIUS, node_width, place, text_width
-from holdfast.automata.drawing.pictures import draw
-from holdfast.automata.drawing.svg import to_svg
+from holdfast.automata.drawing.pictures import draw, to_dot, to_svg
 from holdfast.errors import InputError, LimitError
 
 SVG = "{http://www.w3.org/2000/svg}"

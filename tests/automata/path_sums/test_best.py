@@ -14,10 +14,9 @@ from openfst import from_openfst, to_openfst
 from plain_paths import arc_paths
 
 from holdfast.automata import SEMIRINGS, Fst, SymbolTable, string_fst
-from holdfast.automata.path_sums.best import paths, shortest_path
+from holdfast.automata.path_sums.best import paths, prune, shortest_path
 from holdfast.automata.path_sums.distances import shortest_distance, state_distances
 from holdfast.automata.path_sums.path import Path
-from holdfast.automata.path_sums.pruning import prune
 from holdfast.errors import InputError, LimitError
 
 NAMES = ["tropical", "log", "log64", "probability", "boolean"]

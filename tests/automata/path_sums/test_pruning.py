@@ -10,8 +10,8 @@ from machines import path_costs, random_fst
 from openfst import to_openfst
 
 from holdfast.automata import Fst
-from holdfast.automata.path_sums.pruning import prune
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.path_sums.best import prune
+from holdfast.automata.structure import connect
 from holdfast.errors import InputError
 
 

@@ -18,7 +18,7 @@ from holdfast.automata import SEMIRINGS, Fst, string_fst
 from holdfast.automata.algebra.equality import cost_of_strings
 from holdfast.automata.simplifying.alphabets import alphabet_of
 from holdfast.automata.simplifying.subsets.determinizing import DELTA, determinize
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure import connect
 from holdfast.errors import InputError, LimitError
 
 

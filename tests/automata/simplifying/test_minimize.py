@@ -18,7 +18,7 @@ from holdfast.automata import Fst
 from holdfast.automata.simplifying.minimization import DELTA, minimize
 from holdfast.automata.simplifying.pushing import push
 from holdfast.automata.simplifying.subsets.determinizing import determinize
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure import connect
 from holdfast.errors import InputError
 
 

@@ -12,7 +12,7 @@ from string_costs import furthest, string_costs
 from holdfast.automata import Fst
 from holdfast.automata.path_sums.distances import shortest_distance
 from holdfast.automata.simplifying.pushing import push
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure import connect
 from holdfast.errors import InputError
 
 RINGS = ["tropical", "log", "log64", "probability", "boolean"]

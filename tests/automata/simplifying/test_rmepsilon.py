@@ -17,7 +17,7 @@ from string_costs import string_costs
 from holdfast.automata import SEMIRINGS, Fst
 from holdfast.automata.simplifying import epsilon_removal as removing
 from holdfast.automata.simplifying.epsilon_removal import rmepsilon
-from holdfast.automata.structure.connecting import connect, is_connected
+from holdfast.automata.structure import connect, is_connected
 from holdfast.errors import InputError, LimitError
 
 

@@ -8,7 +8,7 @@ import made
 import pytest
 from PIL import Image as Pillow
 
-from holdfast.data.records.writing.sizes import size_of
+from holdfast.data.records.writing.transcoding import size_of
 
 WRITTEN = [
     ("JPEG", {}),

@@ -21,8 +21,7 @@ from holdfast.automata.path_sums.path import Path
 from holdfast.automata.path_sums.sampling import random_paths
 from holdfast.automata.simplifying.epsilon_removal import rmepsilon
 from holdfast.automata.simplifying.subsets.determinizing import determinize
-from holdfast.automata.structure.components import is_acyclic
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure import connect, is_acyclic
 from holdfast.errors import InputError, LimitError
 
 DELTA = 1 / 1024

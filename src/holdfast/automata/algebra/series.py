@@ -13,7 +13,7 @@ import numpy as np
 from holdfast.automata.algebra.assembling import beside
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.path_sums.distances import F64, costs_of
-from holdfast.automata.structure.reachability import Bools
+from holdfast.automata.structure import Bools
 from holdfast.errors import LimitError
 
 MOST_STATES = 500

@@ -15,7 +15,7 @@ from holdfast.automata.composition.memory import available_bytes, refuse_memory
 from holdfast.automata.fst import EPS, Fst
 from holdfast.automata.simplifying.epsilon_removal import rmepsilon
 from holdfast.automata.simplifying.subsets.determinizing import determinize
-from holdfast.automata.structure.connecting import connect as connected
+from holdfast.automata.structure import connect as connected
 from holdfast.errors import InputError
 
 ARC_BYTES = 16

@@ -9,7 +9,7 @@ import numpy as np
 from holdfast.automata import _kernels as kernels
 from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import EPS, Fst
-from holdfast.automata.structure.components import topological_order
+from holdfast.automata.structure import topological_order
 from holdfast.errors import InputError
 
 

@@ -27,9 +27,7 @@ from holdfast.automata.composition.stepping import (
     with_costs,
 )
 from holdfast.automata.fst import Fst
-from holdfast.automata.structure.components import strong_components
-from holdfast.automata.structure.connecting import with_states
-from holdfast.automata.structure.reachability import coaccessible
+from holdfast.automata.structure import coaccessible, strong_components, with_states
 from holdfast.errors import InputError, LimitError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from holdfast.automata._kernels import compiled, times
 from holdfast.automata.composition.joining import A_SHIFT, B_MASK, F_BITS
 from holdfast.automata.semirings import LOG
-from holdfast.automata.structure._kernels import mark_leading, mark_rest
+from holdfast.automata.structure_kernels import mark_leading, mark_rest
 
 BATCH_ARCS = 4096
 

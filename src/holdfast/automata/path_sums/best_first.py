@@ -8,8 +8,7 @@ from holdfast.automata.composition.memory import available_bytes, refuse_memory
 from holdfast.automata.fst import I32, I64, Fst
 from holdfast.automata.path_sums import search_kernels as kernels
 from holdfast.automata.path_sums.distances import F64, costs_of, least_costs
-from holdfast.automata.structure.components import is_acyclic
-from holdfast.automata.structure.reachability import incoming
+from holdfast.automata.structure import incoming, is_acyclic
 
 FIRST_ROOM = 1 << 10
 MOST_KNOWN = 1 << 20

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.automata import structure_kernels as walks
 from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.memory import refuse_memory
 from holdfast.automata.fst import I32, I64, Fst
@@ -15,8 +16,7 @@ from holdfast.automata.path_sums import _kernels as sums
 from holdfast.automata.path_sums import enumeration_kernels as kernels
 from holdfast.automata.path_sums.distances import NAMED_STATES, useful_states
 from holdfast.automata.semirings import LOG
-from holdfast.automata.structure import _kernels as walks
-from holdfast.automata.structure.reachability import Bools
+from holdfast.automata.structure import Bools
 from holdfast.errors import InputError
 
 TABLE_BYTES = 1 << 28

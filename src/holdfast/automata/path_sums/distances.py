@@ -21,9 +21,15 @@ from holdfast.automata.path_sums import _kernels as kernels
 from holdfast.automata.path_sums import system_kernels as systems
 from holdfast.automata.path_sums.sparse_lu import solve
 from holdfast.automata.semirings import BOOLEAN, PROBABILITY, SEMIRINGS, TROPICAL, converted
-from holdfast.automata.structure.components import strong_components, topological_order
-from holdfast.automata.structure.connecting import with_arcs
-from holdfast.automata.structure.reachability import Bools, accessible, coaccessible, incoming
+from holdfast.automata.structure import (
+    Bools,
+    accessible,
+    coaccessible,
+    incoming,
+    strong_components,
+    topological_order,
+    with_arcs,
+)
 from holdfast.errors import InputError
 
 F64 = npt.NDArray[np.float64]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.automata import _kernels as sorting
+from holdfast.automata import structure_kernels as structure
 from holdfast.automata.composition.memory import available_bytes, no_memory, refuse_memory
 from holdfast.automata.fst import EPS, I64, Fst
 from holdfast.automata.path_sums import system_kernels as systems
@@ -22,9 +23,7 @@ from holdfast.automata.path_sums.distances import (
 from holdfast.automata.semirings import TROPICAL
 from holdfast.automata.simplifying import epsilon_kernels as kernels
 from holdfast.automata.simplifying.costs import costs_of, weights_of
-from holdfast.automata.structure import _kernels as structure
-from holdfast.automata.structure.connecting import connect
-from holdfast.automata.structure.reachability import Bools
+from holdfast.automata.structure import Bools, connect
 
 ARC_BYTES = 80
 """Maximum memory per arc of the result, while it is built and trimmed."""

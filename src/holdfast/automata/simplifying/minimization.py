@@ -17,7 +17,7 @@ from holdfast.automata.path_sums.distances import F64, least_costs, without_zero
 from holdfast.automata.simplifying import partition_kernels as kernels
 from holdfast.automata.simplifying.alphabets import alphabet_of
 from holdfast.automata.simplifying.costs import costs_of, weights_of
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure import connect
 from holdfast.errors import InputError
 
 DELTA = 1e-4

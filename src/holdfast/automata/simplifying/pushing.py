@@ -16,7 +16,7 @@ from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import F64, state_distances, without_zero_arcs
 from holdfast.automata.semirings import SEMIRINGS, converted
 from holdfast.automata.simplifying.costs import costs_of, weights_of
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure import connect
 
 
 def push(

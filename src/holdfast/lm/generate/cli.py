@@ -1,11 +1,11 @@
-"""`holdfast lm generate`: calls the function of the same name and returns its result."""
+"""`holdfast lm generate`, `calibrate-heads`, `train-exits`: each calls the function of its name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Positive, option, room
+from holdfast.command import Answer, Count, Output, Positive, Share, option, room
 from holdfast.lm.generate.settings import AS_THE_CHECKPOINT, Sampling
 
 app = room(
@@ -70,3 +70,91 @@ def generate(
         check=check,
         sampling=sampling,
     )
+
+
+calibrate_heads_app = room(
+    "calibrate-heads", "Find attention heads that attend alike, to compute fewer of them."
+)
+
+
+@calibrate_heads_app.default
+def calibrate_heads(
+    model: Path,
+    data: Path,
+    /,
+    *,
+    output: Output,
+    level: Literal["kv", "query"] = "kv",
+    samples: Positive = 16,
+    length: Positive = 128,
+    tolerance: Annotated[float, option(metavar="SHARE", at_least=0)] = 0.01,
+) -> Answer:
+    """Cluster the attention heads of a model by sample text, and measure the change of perplexity.
+
+    Args:
+        model: Folder of a model and its tokenizer.
+        data: File or folder of text.
+        output: JSON file to write; `chai.json` in the model's folder is used by `lm generate`.
+        level: Cluster key/value heads, which saves memory, or the query heads that share one.
+        samples: Windows of text to cluster by, and as many to measure perplexity on.
+        length: Tokens per window.
+        tolerance: Largest relative increase of perplexity in mode auto.
+    """
+    from holdfast.lm.generate.heads_calibration import calibrate_heads as run
+
+    return run(
+        model, data, output, level=level, samples=samples, length=length, tolerance=tolerance
+    )
+
+
+train_exits_app = room(
+    "train-exits", "Train a language model whose early layers predict the next token too."
+)
+
+
+@train_exits_app.default
+def train_exits(
+    model: Path,
+    data: Path,
+    /,
+    *,
+    output: Output,
+    steps: Positive = 1000,
+    batch: Positive = 16,
+    length: Positive = 128,
+    learning_rate: Annotated[float, option(metavar="RATE")] = 1e-3,
+    save_every: Positive = 200,
+    dropout: Share = 0.1,
+    ramp: bool = False,
+    exit_scale: Annotated[float, option(metavar="SCALE", at_least=0)] = 0.2,
+    weights: Literal["layerskip", "torchtune"] = "layerskip",
+    curriculum: Literal["rotational", "gradual", "all"] = "rotational",
+    every: Positive = 4,
+    seed: Count = 0,
+) -> Answer:
+    """Train a model for early exits; rerun the command to resume an interrupted run.
+
+    Args:
+        model: Folder of a model and its tokenizer, or config.json of a new model.
+        data: File or folder of text; one file in 20 is held out.
+        output: Folder of the trained model.
+        steps: Optimizer steps.
+        batch: Windows of text per step.
+        length: Tokens per window.
+        learning_rate: Peak of the learning rate.
+        save_every: Steps between checkpoints.
+        dropout: Probability with which a sample skips the last layer.
+        ramp: Raise the dropout from 0 during the run (training from scratch).
+        exit_scale: Weight of early exits relative to the last layer.
+        weights: Weights of the exits, of the paper or of torchtune.
+        curriculum: Train every N-th exit in turn, exits from the last one downwards, or all.
+        every: Distance of the exits that the rotational curriculum trains in one step.
+        seed: Random seed.
+    """
+    from holdfast.lm.generate.exit_recipe import ExitRecipe
+    from holdfast.lm.generate.training import Schedule
+    from holdfast.lm.generate.training import train_exits as run
+
+    recipe = ExitRecipe(dropout, ramp, exit_scale, weights, curriculum, every, seed)
+    schedule = Schedule(steps, batch, length, learning_rate, save_every)
+    return run(model, data, output, recipe, schedule)

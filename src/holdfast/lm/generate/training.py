@@ -37,7 +37,7 @@ from holdfast.lm.generate.loading import open_tokenizer
 from holdfast.lm.generate.settings import in_range
 from holdfast.lm.generate.training_report import TrainedExits, evaluate_exits
 from holdfast.lm.generate.training_text import Corpus, Texts, new_tokenizer, windows
-from holdfast.lm.models.fingerprints import fingerprint
+from holdfast.lm.models.naming import fingerprint
 
 _EVALUATED = 64  # windows of held-out text
 _WEIGHTS = ("*.safetensors", "*.bin")

@@ -15,7 +15,7 @@ import numpy as np
 
 from holdfast.errors import InputError, LimitError, MissingExtraError
 from holdfast.lm.models.caching import Answers
-from holdfast.lm.models.fingerprints import fingerprint
+from holdfast.lm.models.naming import fingerprint
 from holdfast.lm.models.protocol import F64, Cost, ModelStopped, NextToken, Prefix
 from holdfast.lm.models.tree_attention import BUDGET_BYTES, PrefixTree
 from holdfast.lm.tokenizers.loading import load_tokenizer, local_folder, of_transformers

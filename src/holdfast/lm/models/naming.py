@@ -1,9 +1,14 @@
-"""The options of a model's name: what stands after ``?`` in ``hf:DIR?device=cuda&batch=64``."""
+"""The options of a model's name: what stands after ``?`` in ``hf:DIR?device=cuda&batch=64``.
+
+And what tells one model's files from another's of the same name.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -97,3 +102,20 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+ENDS = 1 << 20
+"""Bytes read at either end of a file: weights are too long to be read whole for this."""
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """A digest of the names and sizes of files, and of what stands at their ends."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(ENDS))
+            file.seek(max(0, size - ENDS))
+            digest.update(file.read(ENDS))
+    return digest.hexdigest()

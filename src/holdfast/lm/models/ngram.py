@@ -15,7 +15,7 @@ import numpy.typing as npt
 from holdfast.errors import InputError
 from holdfast.lm.models.arpa import Arpa, read_arpa
 from holdfast.lm.models.contexts import Contexts
-from holdfast.lm.models.fingerprints import fingerprint
+from holdfast.lm.models.naming import fingerprint
 from holdfast.lm.models.protocol import F64, Cost, NextToken, Prefix
 from holdfast.lm.models.vocabulary import Reading, tokenizer_of_words
 

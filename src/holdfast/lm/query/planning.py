@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import automata as fa
 from holdfast.answer import Answer, Section
-from holdfast.automata.drawing.svg import to_svg
+from holdfast.automata.drawing.pictures import to_svg
 from holdfast.errors import LimitError
 from holdfast.files import write_whole
 from holdfast.lm.query.compiling import CompiledQuery, Prompt, compile_query, language_of

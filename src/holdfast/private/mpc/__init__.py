@@ -17,8 +17,7 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.private.mpc.forecast import plan
     from holdfast.private.mpc.importing import import_model
-    from holdfast.private.mpc.launch import run_local
-    from holdfast.private.mpc.local import simulate
+    from holdfast.private.mpc.launch import run_local, simulate
     from holdfast.private.mpc.party import Party
     from holdfast.private.mpc.ring import RangeError
     from holdfast.private.mpc.supply import SupplyError
@@ -45,7 +44,7 @@ _HOMES = {
     "plan": "forecast",
     "run_local": "launch",
     "save_checkpoint": "training",
-    "simulate": "local",
+    "simulate": "launch",
 }
 
 __all__ = [

@@ -32,7 +32,7 @@ from holdfast.private.mpc.functions import one_hot
 from holdfast.private.mpc.functions import stack as stack
 from holdfast.private.mpc.functions import where as where
 from holdfast.private.mpc.importing import Graph, PrivateModel, Step, import_model
-from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import check_finite, numbers
 from holdfast.private.mpc.supply import local_supplies

@@ -1,4 +1,4 @@
-"""Runs a script at parties that are processes: all on this machine, or one of them here.
+"""Runs a script at parties that are processes (all on this machine, or one of them here) or threads.
 
 A script defines ``main(party)``. All parties run the same script; the result is what `main` returns at
 party 0.
@@ -24,10 +24,11 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import read_whole, write_whole
@@ -43,9 +44,17 @@ from holdfast.private.mpc.handshake import (
     compare,
     meet,
 )
+from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.store import Store, read_items, state_folder, store_path
-from holdfast.private.mpc.supply import Items, LiveSupply, Supply, serve
-from holdfast.private.mpc.transport import DEALER, Channel, Network, PeerError, named
+from holdfast.private.mpc.supply import Items, LiveSupply, Supply, local_supplies, serve
+from holdfast.private.mpc.transport import (
+    DEALER,
+    Channel,
+    Network,
+    PeerError,
+    local_channels,
+    named,
+)
 
 Main = Callable[[Any], Any]
 _FACTS = ("peer", "op", "round")
@@ -462,3 +471,50 @@ def _agreement(session: Session, script: Path | None = None) -> Agreement:
     """What the members agree on; the dealer does not need the script."""
     digest, modules = ("", {}) if script is None else hashes(script)
     return Agreement(session.session, len(session.party), digest, session.protocol, modules)
+
+
+Result = TypeVar("Result")
+
+
+def simulate(
+    parties: int,
+    main: Callable[[Party], Result],
+    *,
+    channels: Sequence[Any] | None = None,
+    **settings: Any,
+) -> list[Result]:
+    """Run a function as every party, in threads.
+
+    Args:
+        parties: number of parties.
+        main: what each party runs.
+        channels: instead of plain ones.
+        settings: of `Party`; mode ``insecure-local`` by default.
+
+    Returns:
+        What each party's function returned, by rank.
+
+    Raises:
+        Exception: the error of the first party that failed.
+    """
+    options: dict[str, Any] = {"mode": "insecure-local"} | settings
+    channels = channels or local_channels(parties)
+    supplies = local_supplies(parties)
+    for supply, channel in zip(supplies, channels, strict=True):
+        supply.ledger = channel.ledger
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> Result:
+        try:
+            return main(Party(channels[rank], supplies[rank], **options))
+        except BaseException as error:
+            errors.append(error)  # before the others notice
+            raise
+        finally:
+            channels[rank].close()
+
+    with ThreadPoolExecutor(parties) as pool:
+        runs = [pool.submit(run, rank) for rank in range(parties)]
+    if errors:
+        raise errors[0]
+    return [each.result() for each in runs]

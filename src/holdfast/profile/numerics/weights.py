@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from holdfast.answer import Answer, ColumnFormat, Figure, Section, Unknown, Value
 from holdfast.command import option
 from holdfast.numbers import counted
-from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.deviation import Row, digits
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
@@ -206,3 +205,44 @@ def _matched(a: Row, b: Row, path: Path) -> tuple[list[str], list[str]]:
         if a[name] != b[name]:
             raise refused("shapes differ", "shape-mismatch", name, b[name], a[name], path=path)
     return names, sorted(set(a) ^ set(b))
+
+
+def read_tensors(path: str | Path) -> dict[str, Any]:
+    """Name -> tensor. Of a checkpoint with nested dictionaries, the one called ``state_dict`` or ``model``.
+
+    Raises:
+        InputError: ``not-found``, ``damaged``, or ``unknown-format`` for what holds no tensors.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    path = Path(path)
+    if not path.is_file():
+        raise refused("file not found", "not-found", path=path)
+    with path.open("rb") as file:
+        start = file.read(9)
+    is_safetensors = start[8:] == b"{"  # the length of the header, then JSON
+    if not is_safetensors and start[:2] not in (b"PK", b"\x80\x02"):
+        expected = "a safetensors file, or one that torch.save wrote"
+        raise refused("not a checkpoint", "unknown-format", expected=expected, path=path)
+    try:
+        if is_safetensors:
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and safetensors errors have no common base
+        found = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise refused(
+            "damaged checkpoint, or one with other objects than tensors",
+            "damaged",
+            found=found,
+            path=path,
+            remedy="save the state dict alone, best as safetensors",
+        ) from error
+    content = content if isinstance(content, Mapping) else {}
+    for key in ("state_dict", "model", "model_state_dict"):
+        nested = content.get(key)
+        content = nested if isinstance(nested, Mapping) else content
+    tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    if tensors:
+        return tensors
+    raise refused("the checkpoint holds no tensors", "no-data", path=path)

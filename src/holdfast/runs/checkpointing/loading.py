@@ -6,6 +6,7 @@ import warnings
 from contextlib import ExitStack
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint import load
 from torch.distributed.checkpoint.stateful import Stateful
@@ -13,6 +14,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from holdfast.files import Lock, LockHeldError
 from holdfast.runs.checkpointing.causes import could_not_load
 from holdfast.runs.checkpointing.folder import Checkpoint, Damage, damage_by_checksum
+from holdfast.runs.checkpointing.leaves import key_of, leaves, put
 from holdfast.runs.checkpointing.manifest import MANIFEST
 from holdfast.runs.checkpointing.ranks import Ranks
 from holdfast.runs.checkpointing.reading import (
@@ -22,7 +24,7 @@ from holdfast.runs.checkpointing.reading import (
     read_metadata,
     refuse_unasked,
 )
-from holdfast.runs.checkpointing.sharing import broadcast_state
+from holdfast.runs.checkpointing.staging import local
 
 ALONE = r"torch\.distributed is .*unavailable or uninitialized, assuming the intent is to"
 """Torch's warning that a process saves or loads by itself, which here is no accident."""
@@ -135,3 +137,50 @@ class Loading:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             raise could_not_load(path, error) from error
+
+
+def broadcast_state(state_dict: dict[str, Any], replicas: Any) -> None:
+    """Make the state of a group's first rank that of all, in place.
+
+    As MegaScale does on recovery (arXiv 2402.15627, section 3.3): hundreds of data-parallel ranks that
+    read the same files are what makes a store slow just when everybody waits for it.
+
+    Args:
+        state_dict: the same keys, shapes and types on all ranks.
+        replicas: the process group, of any backend.
+    """
+    source = dist.get_process_group_ranks(replicas)[0]
+    parts = sorted(leaves(state_dict), key=lambda leaf: key_of(leaf[0]))
+    values = [part for _, part in parts if not isinstance(part, torch.Tensor)]
+    sent = [values if dist.get_rank() == source else None]
+    dist.broadcast_object_list(sent, src=source, group=replicas)
+    told = iter(sent[0] or [])
+    with torch.no_grad():
+        for path, part in parts:
+            if isinstance(part, torch.Tensor):
+                _broadcast(local(part), source, replicas)
+            else:
+                put(state_dict, path, next(told))
+
+
+def _broadcast(tensor: torch.Tensor, source: int, replicas: Any) -> None:
+    device = _carrier(tensor, replicas)
+    sent = tensor.to(device).contiguous()
+    dist.broadcast(sent, src=source, group=replicas)
+    if sent.data_ptr() != tensor.data_ptr():
+        tensor.copy_(sent)
+
+
+def _carrier(tensor: torch.Tensor, replicas: Any) -> torch.device:
+    """The device from which the group can send the tensor: its own where possible."""
+    backends = dict(
+        each.split(":") for each in dist.get_backend_config(replicas).split(",") if ":" in each
+    )
+    if not backends or tensor.device.type in backends:
+        return tensor.device
+    kind = next(iter(backends))
+    return (
+        torch.device(kind)
+        if kind == "cpu"
+        else torch.device(kind, torch.accelerator.current_device_index())
+    )

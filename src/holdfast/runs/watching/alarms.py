@@ -1,4 +1,4 @@
-"""Alarms: each kind opens once, closes when it is over, and may open again only then."""
+"""What detectors say, and alarms: each kind opens once, closes when over, and may open again only then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from holdfast.numbers import duration
-from holdfast.runs.watching.findings import Finding, Severity
 
 KINDS: Mapping[str, str] = {
     "silence": "a rank writes nothing any more, not even that it lives",
@@ -112,3 +111,18 @@ class Ledger:
     def acted(self, kind: str) -> None:
         """Note that the command was run for the open alarm of a kind."""
         self.open[kind] = replace(self.open[kind], acted=True)
+
+
+Severity = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something is wrong with the run, now."""
+
+    severity: Severity
+    ranks: tuple[int, ...]
+    """The ranks concerned; empty: the run as a whole."""
+    sentence: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """Figures behind the sentence, with units in their names."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.numbers import duration, number
 from holdfast.runs.ranks import named
-from holdfast.runs.watching.findings import Finding
+from holdfast.runs.watching.alarms import Finding
 from holdfast.runs.watching.run_state import Rank, RunState
 from holdfast.runs.watching.thresholds import Thresholds
 

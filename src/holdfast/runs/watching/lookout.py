@@ -15,8 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.runs.watching import detectors
-from holdfast.runs.watching.alarms import Change, Ledger
-from holdfast.runs.watching.findings import Finding
+from holdfast.runs.watching.alarms import Change, Finding, Ledger
 from holdfast.runs.watching.pace import Pace, Rates
 from holdfast.runs.watching.run_state import RunState
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds

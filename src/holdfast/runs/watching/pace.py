@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from holdfast.numbers import duration, number
-from holdfast.runs.watching.findings import Finding
+from holdfast.runs.watching.alarms import Finding
 from holdfast.runs.watching.level_shift import SHORT, LevelShift, SortedWindow
 from holdfast.runs.watching.step_summaries import StepSummary
 from holdfast.runs.watching.thresholds import Thresholds

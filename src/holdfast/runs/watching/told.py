@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.numbers import duration, number
 from holdfast.runs.watching.alarms import Alarm, Change
-from holdfast.runs.watching.plain_text import printable
 
 if TYPE_CHECKING:
     from holdfast.runs.goodput.attempts import AttemptAccount
@@ -99,3 +98,8 @@ class Watched:
 
 def _moment(time_s: float) -> datetime:
     return datetime.fromtimestamp(time_s, UTC)
+
+
+def printable(text: str) -> str:
+    """The text on one line, with a question mark for every character that a terminal might obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -23,7 +23,7 @@ from holdfast.automata.simplifying.subsets import _kernels as kernels
 from holdfast.automata.simplifying.subsets.chains import Outputs, spelled_out
 from holdfast.automata.simplifying.subsets.constructing import Constructed, construct
 from holdfast.automata.simplifying.subsets.room import Machine
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure import connect
 from holdfast.errors import InputError, LimitError
 
 DELTA = 1e-6

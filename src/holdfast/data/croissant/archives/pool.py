@@ -16,7 +16,7 @@ from holdfast.data.croissant.archives.limits import Limits, too_much
 from holdfast.data.croissant.archives.opening import open_archive, says_zip
 from holdfast.data.croissant.archives.unpacking import Scratch
 from holdfast.data.croissant.archives.zips import Zip
-from holdfast.data.croissant.fetching.urls import file_name
+from holdfast.data.croissant.fetching.access import file_name
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.origins import Origins
 from holdfast.errors import InputError

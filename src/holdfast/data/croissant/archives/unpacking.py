@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.data.croissant.fetching.room import require_room
+from holdfast.data.croissant.fetching.drafts import require_room
 from holdfast.errors import StoreError
 from holdfast.files import Lock, LockHeldError
 

@@ -19,8 +19,7 @@ from holdfast.data.croissant.document.model import Metadata
 from holdfast.data.croissant.document.resolving import resolve
 from holdfast.data.croissant.document.slips import Lines, Slip
 from holdfast.data.croissant.document.terms import Terms
-from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
-from holdfast.data.croissant.fetching.urls import is_remote
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access, is_remote
 from holdfast.errors import InputError
 from holdfast.files import read_whole
 from holdfast.remote import bare

@@ -1,10 +1,11 @@
-"""How the network may be used for one description and its files."""
+"""What a contentUrl names, and how the network may be used for a description and its files."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import InputError
 
@@ -40,3 +41,20 @@ class Access:
                 found=f"{self.timeout:g}",
                 expected="a positive number of seconds",
             )
+
+
+def is_remote(url: str) -> bool:
+    """Whether it must be fetched: it has a scheme (http, s3, gs ...) other than file://."""
+    scheme, separator, _ = url.partition("://")
+    return bool(separator) and scheme.isascii() and scheme.isalnum() and scheme.lower() != "file"
+
+
+def is_web(url: str) -> bool:
+    """Whether it is http or https."""
+    return urlsplit(url).scheme.lower() in ("http", "https")
+
+
+def file_name(url: str) -> str:
+    """The last part of its path, unquoted; of its host, where it has no path."""
+    parts = urlsplit(url)
+    return PurePosixPath(unquote(parts.path)).name or parts.netloc

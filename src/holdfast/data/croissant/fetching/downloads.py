@@ -18,10 +18,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.fetching import refusals
+from holdfast.data.croissant.fetching.access import file_name
 from holdfast.data.croissant.fetching.cache import Given
-from holdfast.data.croissant.fetching.drafts import Stopped
-from holdfast.data.croissant.fetching.room import require_room
-from holdfast.data.croissant.fetching.urls import file_name
+from holdfast.data.croissant.fetching.drafts import Stopped, require_room
 from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
 from holdfast.errors import InputError
 from holdfast.files import Lock

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.files.hashing import Algorithm, Checksum
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LimitError
 from holdfast.files import write_whole
 from holdfast.remote import CHUNK, Buffer, Version
 
@@ -103,3 +104,23 @@ class Draft:
 
     def _new_hashes(self) -> dict[Algorithm, Any]:
         return {name: hashlib.new(name, usedforsecurity=False) for name in self._algorithms}
+
+
+RESERVE = 64 << 20
+"""Bytes that are left free for everybody else."""
+
+
+def require_room(folder: Path, size: int, name: str) -> None:
+    """Check that `size` bytes can be written into a folder.
+
+    Raises:
+        LimitError: there is less room, or next to none would be left.
+    """
+    free = shutil.disk_usage(folder).free
+    if size + RESERVE > free:
+        raise LimitError(
+            f"{folder}: not enough room on the disk for {name}",
+            needed=f"{size:,} bytes and {RESERVE:,} to spare",
+            allowed=f"{free:,} bytes free",
+            remedy="make room, or name another folder as the cache (--cache, HOLDFAST_CACHE)",
+        )

@@ -10,10 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from holdfast import progress
-from holdfast.data.croissant.fetching.access import Access
+from holdfast.data.croissant.fetching.access import Access, is_remote, is_web
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.downloads import PIECE, download
-from holdfast.data.croissant.fetching.urls import is_remote, is_web
 from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.croissant.fetching.urls import file_name
+from holdfast.data.croissant.fetching.access import file_name
 from holdfast.data.croissant.files.hashing import Checksum, checksum_of, parse_size
 from holdfast.remote import bare
 

@@ -15,8 +15,7 @@ from holdfast.data.croissant.archives.opening import says_archive
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import FileObject, FileSet, Metadata
 from holdfast.data.croissant.document.reading import DescriptionSource, located, read_document
-from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
-from holdfast.data.croissant.fetching.urls import file_name, is_remote
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access, file_name, is_remote
 from holdfast.data.croissant.files.lock import (
     Lock,
     description_sha256,

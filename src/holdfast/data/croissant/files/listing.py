@@ -18,7 +18,7 @@ from holdfast.data.croissant.document.model import (
     Source,
     Transform,
 )
-from holdfast.data.croissant.fetching.urls import file_name, is_remote
+from holdfast.data.croissant.fetching.access import file_name, is_remote
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.contents import (
     Contents,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from holdfast.data.croissant.fetching.urls import is_remote
+from holdfast.data.croissant.fetching.access import is_remote
 from holdfast.errors import InputError
 
 _MOST_COMPARED = 5000

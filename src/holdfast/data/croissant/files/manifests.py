@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from holdfast.data.croissant.fetching.urls import is_remote
+from holdfast.data.croissant.fetching.access import is_remote
 from holdfast.data.croissant.files.local_files import LocalFolder
 from holdfast.errors import InputError
 

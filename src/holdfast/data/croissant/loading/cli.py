@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from holdfast.command import Answer, Count, Facts, Output, Positive, common, option
-from holdfast.data.croissant.loading.json_lines import json_line
 from holdfast.data.croissant.loading.rows import Rows
+from holdfast.data.croissant.loading.writers import json_line
 from holdfast.data.croissant.options import (
     AccessOptions,
     Description,

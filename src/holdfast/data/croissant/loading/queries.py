@@ -12,7 +12,7 @@ import pyarrow as pa
 from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.loading.lazy_table import LazyTable, Opened
 from holdfast.data.croissant.planning.origins import nearest
-from holdfast.data.croissant.scanning.sql_text import identifier
+from holdfast.data.croissant.scanning.columns import identifier
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from holdfast.data.croissant.planning.selecting import (
     equal,
     expect_columns,
     indented,
+    nested,
     selected,
 )
-from holdfast.data.croissant.planning.structs import nested
 from holdfast.data.croissant.planning.values import (
     apply,
     apply_to,
@@ -30,10 +30,16 @@ from holdfast.data.croissant.planning.values import (
     list_keys,
     reads_bytes,
 )
-from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan, extract_key
+from holdfast.data.croissant.scanning.columns import (
+    CONTENT,
+    Column,
+    Key,
+    Scan,
+    extract_key,
+    identifier,
+)
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.scans import open_scan
-from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.data.croissant.scanning.types import duckdb_type
 
 LATE = "holdfast late "

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.planning.filters import sql_value
 from holdfast.data.croissant.scanning.columns import Column
-from holdfast.data.croissant.scanning.sql_text import literal
+from holdfast.tables import literal
 
 
 def constant(value: Any) -> Column:

@@ -14,9 +14,9 @@ import duckdb
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.planning.origins import Step, leaves, nearest
 from holdfast.data.croissant.scanning.casting import INTEGERS
-from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.data.croissant.scanning.types import duckdb_type
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 Filters = Mapping[str, Any] | str
 """``{"split": "train", "label": [1, 2]}`` (equality, or one of), or a SQL expression over short names."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from holdfast.data.croissant.document.model import Field, FileObject, FileSet, RecordSet
-from holdfast.data.croissant.fetching.urls import is_remote
+from holdfast.data.croissant.fetching.access import is_remote
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.dataset import Dataset

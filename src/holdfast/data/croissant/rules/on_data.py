@@ -23,10 +23,9 @@ from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, rule
 from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
-from holdfast.data.croissant.scanning.columns import Column
+from holdfast.data.croissant.scanning.columns import Column, identifier
 from holdfast.data.croissant.scanning.encodings import no_media, text_kind
 from holdfast.data.croissant.scanning.opening import compression, unpacked
-from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
 from holdfast.numbers import counted
 

@@ -12,9 +12,9 @@ from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.scanning.columns import Column
 from holdfast.data.croissant.scanning.formats import date_format, number_text
 from holdfast.data.croissant.scanning.nested import each_value, element, members
-from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.data.croissant.scanning.types import data_type, scalar_type, value_format
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 NULL_WORDS = (
     "", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "<NA>", "-nan",

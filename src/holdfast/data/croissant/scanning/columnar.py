@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.casting import INTEGERS, ZONES
-from holdfast.data.croissant.scanning.columns import Column, Key, Scan
+from holdfast.data.croissant.scanning.columns import Column, Key, Scan, identifier
 from holdfast.data.croissant.scanning.json_paths import member
 from holdfast.data.croissant.scanning.local_paths import engine_path, paths_sql
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh, keep, read_as
-from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""What a resource looks like to DuckDB: a relation to select from, and the expression of each value."""
+"""What a resource looks like to DuckDB: a relation to select from, expressions, names and constants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.data.croissant.document.model import Extract
 from holdfast.data.croissant.files.members import Member
+from holdfast.tables import literal
 
 Key = tuple[str, str]
 """What is extracted, as a key: ("column", name), ("fileProperty", name), ("jsonPath", path)."""
@@ -73,3 +74,13 @@ class Scan:
         """Give back what the scan holds: tables of the connection, open files."""
         while self.closers:
             self.closers.pop()()
+
+
+def identifier(name: str) -> str:
+    """A name as a quoted identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def texts(values: Iterable[str]) -> str:
+    """Texts as a list constant."""
+    return "[" + ", ".join(map(literal, values)) + "]"

@@ -23,8 +23,8 @@ from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.encodings import check_utf8
 from holdfast.data.croissant.scanning.local_paths import paths_sql
 from holdfast.data.croissant.scanning.opening import Opening, compression, file_columns, unpacked
-from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 _HEAD = 1 << 20
 _LINE = 16 << 20  # of the longest row; DuckDB's buffers of 32 MB have room for two

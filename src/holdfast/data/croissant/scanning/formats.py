@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 _STRFTIME = {letter: f"%{letter}" for letter in "aAbBdfgHIjmMnpSUwWyYzZ%"} | {
     "D": "%m/%d/%y",

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import takewhile
 
 from holdfast.data.croissant.scanning.casting import INTEGERS
-from holdfast.data.croissant.scanning.columns import Column, Key, Scan
+from holdfast.data.croissant.scanning.columns import Column, Key, Scan, identifier
 from holdfast.data.croissant.scanning.json_layouts import layout_of, options_of
 from holdfast.data.croissant.scanning.json_paths import (
     Deep,
@@ -28,9 +28,9 @@ from holdfast.data.croissant.scanning.opening import (
     file_columns,
     read_as,
 )
-from holdfast.data.croissant.scanning.sql_text import identifier, literal
 from holdfast.errors import InputError
 from holdfast.numbers import counted
+from holdfast.tables import literal
 
 _ORDER = "row_number() OVER ()"
 

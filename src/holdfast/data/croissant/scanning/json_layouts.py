@@ -8,8 +8,8 @@ from pathlib import Path
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.local_paths import paths_sql
 from holdfast.data.croissant.scanning.opening import Opening, compression, unpacked
-from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 _LARGEST = 4294967295  # of DuckDB's maximum_object_size
 _SMALLEST = 1 << 24

@@ -13,8 +13,8 @@ from itertools import takewhile
 
 from holdfast.data.croissant.scanning.columns import Column
 from holdfast.data.croissant.scanning.nested import each, element, map_value, members
-from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 _STEP = re.compile(
     r"""(?P<deep>\.\.)(?P<below>[^\W\d][\w-]*)

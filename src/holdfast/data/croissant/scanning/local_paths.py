@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from holdfast.data.croissant.scanning.sql_text import texts
+from holdfast.data.croissant.scanning.columns import texts
 from holdfast.errors import InputError
 
 # Also characters that end a line of DuckDB's messages, and bytes that are not UTF-8, which it rejects.

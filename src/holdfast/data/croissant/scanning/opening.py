@@ -15,11 +15,11 @@ from typing import IO, TYPE_CHECKING, Any
 from holdfast.data.croissant.archives.inflating import compression_of
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
-from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key
+from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key, texts
 from holdfast.data.croissant.scanning.encodings import HEAD, check_utf8, encoding_of, utf8_blocks
 from holdfast.data.croissant.scanning.local_paths import engine_path
-from holdfast.data.croissant.scanning.sql_text import literal, texts
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 if TYPE_CHECKING:
     import duckdb

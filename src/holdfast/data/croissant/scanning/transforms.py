@@ -25,9 +25,9 @@ from holdfast.data.croissant.scanning.casting import cast, text
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, extract_key
 from holdfast.data.croissant.scanning.json_paths import element_match, every_match, first_match
 from holdfast.data.croissant.scanning.nested import each, each_value, element
-from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.data.croissant.scanning.types import duckdb_type, scalar_type, shape
 from holdfast.errors import InputError
+from holdfast.tables import literal
 
 
 def reads_content(field: Field, source: Source) -> bool:

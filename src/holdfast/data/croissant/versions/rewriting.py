@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from holdfast.data.croissant.document.model import (
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry, Thing, term_of
-from holdfast.data.croissant.versions.inline_records import by_id
 from holdfast.data.croissant.versions.target_contexts import NEWEST, Spelling
 
 _CONFORMS = re.compile(r"https?://(?:www\.)?mlcommons\.org/croissant/\d+(?:\.\d+)*/?")
@@ -257,3 +256,26 @@ def _nodes(metadata: Metadata) -> Iterator[Node]:
 
 def _unboxed(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
+
+
+def by_id(given: Any, fields: Sequence[Field]) -> Any:
+    """Records with the ids of fields as keys, whichever name was written; other JSON as it stands."""
+    named: dict[str | None, Field] = {}
+    for name in ("short", "name", "key", "id"):
+        named |= {getattr(part, name): part for part in fields}
+    rows = given if isinstance(given, (list, tuple)) else [given]
+    made = [_row(row, named) if isinstance(row, Mapping) else row for row in rows]
+    return made if rows is given else made[0]
+
+
+def _row(row: Mapping[str, Any], named: Mapping[str | None, Field]) -> Mapping[str, Any]:
+    if "@id" in row:  # examples may be a resource
+        return row
+    made = {}
+    for key, value in row.items():
+        part = named.get(key)
+        if part is None or (part.id != key and part.id in row):
+            made[key] = value
+        else:
+            made[part.id] = by_id(value, part.sub_fields) if part.sub_fields else value
+    return made

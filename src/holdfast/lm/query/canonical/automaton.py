@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from holdfast.lm.query.canonical import _kernels as kernels
 from holdfast.lm.query.canonical.cutting import cut_language
-from holdfast.lm.query.canonical.fallback import fallback_language
 from holdfast.lm.query.canonical.marking import MarkedLanguage, marked_language
 from holdfast.lm.query.canonical.pairs import PairFilter
 from holdfast.lm.query.canonical.patterns import CHARACTERS
@@ -367,3 +366,41 @@ class CanonicalAutomaton:
                 if self._fate[state] == _DEAD and (self._fate[unfolded[state][1]] != _DEAD).any():
                     self._fate[state] = _ALIVE
                     changed = True
+
+
+_IN_BYTES, _NEVER, _PIECE = range(3)
+_SPACE_SIGN = "\u2581"
+
+
+def fallback_language(tokenizer: Tokenizer, pairs: PairFilter) -> MarkedLanguage:
+    """What canonical sequences spell, a mark in front of every character that is written in bytes.
+
+    SentencePiece writes a character that has no piece as the tokens of its bytes, which never merge;
+    every other token is made of whole characters that have pieces. Tokens may end inside a marked
+    character only.
+
+    Texts other than the empty one begin with `tokenizer.lead`, and hold more than it. SentencePiece's
+    sign for a space is read as a space, so that no text with that sign is spelled.
+    """
+    alike = np.full(CHARACTERS, _IN_BYTES, np.int16)
+    alike[[ord(character) for character in pairs.base]] = _PIECE
+    if _SPACE_SIGN not in pairs.base:
+        tokens = tokenizer.encode(_SPACE_SIGN.encode())
+        if tokenizer.spell(tokens) != _SPACE_SIGN.encode():
+            alike[ord(_SPACE_SIGN)] = _NEVER
+    lead = tokenizer.lead.decode()
+    for group, character in enumerate(sorted(set(lead)), start=_PIECE + 1):
+        alike[ord(character)] = group
+    groups = int(alike.max()) + 1
+
+    # Configurations: one for every character of the lead that was read, then one behind more than the lead.
+    behind = len(lead) + 1
+    outcomes = np.full((behind + 1, 2, groups), -1, np.int32)
+    final = np.zeros(behind + 1, np.bool_)
+    final[[0, behind]] = True
+    for read, character in enumerate(lead):
+        outcomes[read, 0, alike[ord(character)]] = read + 1
+    for configuration in (len(lead), behind):
+        outcomes[configuration, 0, _PIECE:] = behind
+        outcomes[configuration, 1, _IN_BYTES] = behind
+    return marked_language(alike, outcomes, final, stop_inside=(False, True))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import itemgetter, or_
+
+import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.lm.query.regex.alphabet import Alphabet, alphabet
 from holdfast.lm.query.regex.characters import PERL, Ranges
-from holdfast.lm.query.regex.dfa import ByteDfa
+from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.parsing import parse
 from holdfast.lm.query.regex.positions import LARGE, Key, Positions, bits, key
-from holdfast.lm.query.regex.subsets import CharacterDfa, subset_automaton
+from holdfast.lm.query.regex.subsets import CharacterDfa, check_room, subset_automaton
 from holdfast.lm.query.regex.syntax import (
     Assertion,
     Choice,
@@ -21,9 +23,9 @@ from holdfast.lm.query.regex.syntax import (
     Meet,
     Node,
     Repeat,
+    Text,
 )
 from holdfast.lm.query.regex.utf8 import encoded
-from holdfast.lm.query.regex.word_lists import word_list
 
 _LINE_END: Ranges = ((10, 10),)
 # Kinds of what stands on either side of a gap: the edge of the text, or a character.
@@ -215,3 +217,46 @@ def _holding(before: int, after: int) -> frozenset[str]:
         )
         if true
     )
+
+
+FEWEST_WORDS = 32
+"""Shorter lists are made of positions, as all else is."""
+
+
+def word_list(
+    branches: Sequence[Node], symbols_of: Sequence[int], symbols: int
+) -> CharacterDfa | None:
+    """The minimal automaton of a choice between words; None if it is something else.
+
+    Args:
+        branches: of the choice.
+        symbols_of: [sets] the symbols of each set, as bits.
+        symbols: how many.
+    """
+    if len(branches) < FEWEST_WORDS or not all(isinstance(branch, Text) for branch in branches):
+        return None
+    used = sorted(
+        {number for branch in branches if isinstance(branch, Text) for number in branch.sets}
+    )
+    taken = 0
+    for number in used:
+        if taken & symbols_of[number]:
+            return None  # two sets share a character: a trie would not be deterministic
+        taken |= symbols_of[number]
+    children: dict[tuple[int, int], int] = {}
+    ends = set()
+    for branch in branches:
+        assert isinstance(branch, Text)
+        state = 0
+        for number in branch.sets:
+            state = children.setdefault((state, number), len(children) + 1)
+        ends.add(state)
+    states = len(children) + 1
+    check_room(states, symbols)
+    table = np.full((states, symbols), DEAD, np.int32)
+    read = {number: bits(symbols_of[number]) for number in used}
+    for (state, number), child in children.items():
+        table[state, read[number]] = child
+    final = np.zeros(states, np.bool_)
+    final[list(ends)] = True
+    return CharacterDfa(table, final).minimal()

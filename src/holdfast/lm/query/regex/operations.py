@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.lm.query.regex import _kernels as kernels
-from holdfast.lm.query.regex.canonical_form import canonical
-from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
+from holdfast.lm.query.regex.dfa import DEAD, ByteDfa, canonical
 from holdfast.lm.query.regex.editing import edited
 from holdfast.lm.query.regex.listing import count_strings, is_finite, strings
 from holdfast.lm.query.regex.parsing import parse

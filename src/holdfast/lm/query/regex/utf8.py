@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.lm.query.regex.alphabet import Runs
-from holdfast.lm.query.regex.canonical_form import canonical
-from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
+from holdfast.lm.query.regex.dfa import DEAD, ByteDfa, canonical
 from holdfast.lm.query.regex.subsets import CharacterDfa, check_room
 
 LENGTHS = ((0x80, 0x7FF, 0xC0), (0x800, 0xFFFF, 0xE0), (0x10000, 0x10FFFF, 0xF0))

@@ -11,7 +11,7 @@ import numpy as np
 from holdfast.lm.models.protocol import F64
 from holdfast.lm.query.decoding import log_sum
 from holdfast.lm.query.exact import ExactDistances
-from holdfast.lm.query.sampling.choosing import choose
+from holdfast.lm.query.sampling.walking import choose
 
 
 @dataclass(frozen=True)

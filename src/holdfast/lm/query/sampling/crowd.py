@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.lm.models.protocol import F64, LanguageModel, NextToken, Prefix
-from holdfast.lm.query.sampling.choosing import I64, choose
-from holdfast.lm.query.sampling.walking import Node, Options, Status, Walk
+from holdfast.lm.query.sampling.walking import I64, Node, Options, Status, Walk, choose
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.errors import InputError
 from holdfast.lm.models.protocol import F64, NextToken, Prefix
@@ -146,3 +147,20 @@ class Walk:
         accepts = self.prompts[node.prompt].accepts
         accepted = accepts is None or accepts(node.tokens)
         return replace(node, status=Status.ENDED if accepted else Status.DEAD)
+
+
+I64 = npt.NDArray[np.int64]
+
+
+def choose(logs: F64, uniforms: F64) -> I64:
+    """[n] the place that each number in [0, 1) stands for when places divide it by their weights.
+
+    Args:
+        logs: [K] logarithms of weights, not all -inf.
+        uniforms: [n]
+    """
+    reached = np.cumsum(np.exp(logs - logs.max()))
+    places: I64 = np.searchsorted(reached, uniforms * reached[-1], side="right")
+    # Rounding must not choose beyond the last place that has a weight.
+    last = int(np.flatnonzero(logs > -math.inf)[-1])
+    return np.minimum(places, last)

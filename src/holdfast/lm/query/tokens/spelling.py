@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata.structure._kernels import accessible, coaccessible
+from holdfast.automata.structure_kernels import accessible, coaccessible
 from holdfast.lm.query.regex.dfa import ByteDfa
 from holdfast.lm.query.tokens import _kernels as kernels
 from holdfast.lm.query.tokens.automaton import KeptArcs

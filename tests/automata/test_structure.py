@@ -12,13 +12,16 @@ from machines import random_fst
 from openfst import to_openfst
 
 from holdfast.automata import Fst
-from holdfast.automata.structure.components import (
+from holdfast.automata.structure import (
+    accessible,
+    coaccessible,
+    connect,
+    incoming,
     is_acyclic,
+    is_connected,
     strong_components,
     topological_order,
 )
-from holdfast.automata.structure.connecting import connect, is_connected
-from holdfast.automata.structure.reachability import accessible, coaccessible, incoming
 
 EMPTY = Fst.empty("tropical")
 NO_FINALS = Fst.build([(0, 1, 1, 0, 1)], [], semiring="log")
