@@ -80,8 +80,8 @@ def test_rejects_keep_the_first_and_count_all() -> None:
     rejects = Rejects(Path("log"), most=2)
     for line in (7, 3, 9):
         rejects.add(line, "no number", b"\xffab" * 100)
-    assert (rejects.count, [each.line for each in rejects.kept]) == (3, [7, 3])
-    assert rejects.kept[0].text.startswith("\\xffab")
+    assert (rejects.count, [each.line for each in rejects.rows]) == (3, [7, 3])
+    assert rejects.rows[0].text.startswith("\\xffab")
     rejects.check(300, 0.01, "numbers", "fix")
     for total, share in ((299, 0.01), (3, 1.0)):
         with pytest.raises(InputError) as caught:

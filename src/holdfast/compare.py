@@ -57,8 +57,8 @@ class Difference(Answer):
 
     def sections(self) -> Sequence[Section]:
         """What changed."""
-        found = [row["verdict"] for row in self.rows]
-        counts = {verdict: found.count(verdict) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)}
+        verdicts = [row["verdict"] for row in self.rows]
+        counts = {verdict: verdicts.count(verdict) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)}
         parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
         sentence = f"Of {counted(len(self.rows), 'figure')}: {', '.join(parts) or 'none changed'}."
         columns = {

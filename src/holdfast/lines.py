@@ -174,13 +174,13 @@ class Rejects:
     most: int = 1000
     """How many are kept."""
     count: int = 0
-    kept: list[Reject] = field(default_factory=list)
+    rows: list[Reject] = field(default_factory=list)
 
     def add(self, line: int, reason: str, text: bytes | str) -> None:
         """Set a line aside."""
         self.count += 1
-        if len(self.kept) < self.most:
-            self.kept.append(reject(self.path, line, reason, text))
+        if len(self.rows) < self.most:
+            self.rows.append(reject(self.path, line, reason, text))
 
     def check(self, total: int, share: float, expected: str, remedy: str) -> None:
         """Refuse a file of which too much was set aside.
@@ -196,7 +196,7 @@ class Rejects:
         """
         if self.count <= share * total and (self.count < total or not total):
             return
-        first = sorted(self.kept, key=lambda each: each.line)[:_SHOWN]
+        first = sorted(self.rows, key=lambda each: each.line)[:_SHOWN]
         raise InputError(
             f"{self.count:,} of {total:,} records cannot be used",
             code="too-many-rejects",

@@ -253,7 +253,7 @@ def test_kernels_give_the_same_interpreted_and_compiled() -> None:
             (graph.coaccessible, (f.offsets, f.nextstate, final)),
             (graph.strong_components, (f.offsets, f.nextstate)),
             (graph.topological_order, (f.offsets, f.nextstate)),
-            (graph.kept_arcs, (f.offsets, f.nextstate, final)),
+            (graph.subgraph, (f.offsets, f.nextstate, final)),
             (files.label_facts, (f.offsets, f.ilabel)),
             (files.records, (vector_words(f), f.num_states, 3, 4)),
         ):

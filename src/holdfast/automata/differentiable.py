@@ -75,15 +75,15 @@ class TensorFst:
                 expected="a semiring of costs or probabilities",
                 remedy="convert the machine with as_semiring",
             )
-        given = [tensor for tensor in (weight, final) if tensor is not None]
+        tensors = [tensor for tensor in (weight, final) if tensor is not None]
         for name, tensor, count in (
             ("weight", weight, fst.num_arcs),
             ("final", final, fst.num_states),
         ):
             if tensor is not None:
-                _check(name, tensor, count, given[0].device)
-        device = given[0].device if given else torch.device("cpu")
-        dtype = torch.promote_types(given[0].dtype, given[-1].dtype) if given else None
+                _check(name, tensor, count, tensors[0].device)
+        device = tensors[0].device if tensors else torch.device("cpu")
+        dtype = torch.promote_types(tensors[0].dtype, tensors[-1].dtype) if tensors else None
         self.structure = fst
         """States, labels and arcs; the weights in it are those that it was made with."""
         # Copies, so that an optimizer that changes the weights in place leaves the Fst as it is.
@@ -203,7 +203,7 @@ def compose_tensors(
     rights: list[TensorFst | Fst]
     lefts, rights = paired(a, b)
     wrapped = [left._joined_by(right) for left, right in zip(lefts, rights, strict=True)]
-    made = compose_batch(
+    composed = compose_batch(
         [left.structure for left in lefts],
         [right.structure for right in wrapped],
         connect,
@@ -212,7 +212,7 @@ def compose_tensors(
     )
     return [
         _weighted(machine, arcs, left, right)
-        for (machine, arcs), left, right in zip(made, lefts, wrapped, strict=True)
+        for (machine, arcs), left, right in zip(composed, lefts, wrapped, strict=True)
     ]
 
 

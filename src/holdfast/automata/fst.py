@@ -105,10 +105,10 @@ class Fst:
 
         The fields of the constructor in its order; nothing is copied, converted or checked.
         """
-        made = object.__new__(cls)
+        machine = object.__new__(cls)
         for field, value in zip_longest(_FIELDS, fields):
-            object.__setattr__(made, field, locked(value))
-        return made
+            object.__setattr__(machine, field, locked(value))
+        return machine
 
     @classmethod
     def build(
@@ -276,8 +276,8 @@ class Fst:
     @cached_property
     def source(self) -> I32:
         """[E] the state that each arc leaves."""
-        made: I32 = locked(kernels.sources_of_arcs(self.offsets, self.num_arcs))
-        return made
+        sources: I32 = locked(kernels.sources_of_arcs(self.offsets, self.num_arcs))
+        return sources
 
     @cached_property
     def by_ilabel(self) -> SortedView:
@@ -396,20 +396,20 @@ def locked(value: Any) -> Any:
 
 def _own(name: str, values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """A column of a machine as a locked array of its dtype that nobody else can write to."""
-    given: npt.NDArray[Any] = np.asarray(values)
-    if given.ndim != 1:
-        raise invalid(name, f"shape {given.shape}", "one axis", code=VALUE)
-    if given.dtype == dtype:
+    array: npt.NDArray[Any] = np.asarray(values)
+    if array.ndim != 1:
+        raise invalid(name, f"shape {array.shape}", "one axis", code=VALUE)
+    if array.dtype == dtype:
         # Others could write to it through their name for it, unless it is read-only already.
-        own: npt.NDArray[Any] = locked(given.copy() if given.flags.writeable else given)
+        own: npt.NDArray[Any] = locked(array.copy() if array.flags.writeable else array)
         return own
     with np.errstate(invalid="ignore", over="ignore"):
-        made: npt.NDArray[Any] = locked(given.astype(dtype))
-    if made.dtype.kind == "i" and not np.array_equal(made, given):
-        at = int(np.argmax(made != given))
+        made: npt.NDArray[Any] = locked(array.astype(dtype))
+    if made.dtype.kind == "i" and not np.array_equal(made, array):
+        at = int(np.argmax(made != array))
         raise invalid(
             name,
-            given[at],
+            array[at],
             f"a whole number of {made.dtype}",
             place=f"entry {at}",
             code=VALUE,

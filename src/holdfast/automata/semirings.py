@@ -88,20 +88,20 @@ def semiring_of(name: str | Semiring) -> Semiring:
     )
 
 
-def converted(weights: npt.NDArray[Any], given: Semiring, wanted: Semiring) -> npt.NDArray[Any]:
+def converted(weights: npt.NDArray[Any], source: Semiring, target: Semiring) -> npt.NDArray[Any]:
     """Weights of one semiring as those of another, in its dtype: a cost is -log of a probability.
 
     To and from the boolean semiring every weight that is not zero is one.
     """
     changed: npt.NDArray[Any] = weights.astype(np.float64)
-    if BOOLEAN in (given.code, wanted.code):
-        changed = np.where(weights != given.zero, given.one, given.zero)
-    if given.is_negative_log and not wanted.is_negative_log:
+    if BOOLEAN in (source.code, target.code):
+        changed = np.where(weights != source.zero, source.one, source.zero)
+    if source.is_negative_log and not target.is_negative_log:
         changed = np.exp(-changed)
-    elif wanted.is_negative_log and not given.is_negative_log:
+    elif target.is_negative_log and not source.is_negative_log:
         with np.errstate(divide="ignore"):
             changed = 0.0 - np.log(changed)  # log(1) is a cost of 0, not of -0
-    return changed.astype(wanted.dtype)
+    return changed.astype(target.dtype)
 
 
 def check_weights(weights: npt.NDArray[Any], semiring: Semiring, of: str) -> None:

@@ -28,7 +28,7 @@ def connect(f: Fst) -> Fst:
 
 def with_states(f: Fst, keep: Bools) -> tuple[Fst, I64]:
     """The machine of some states, none or the start among them, and the arcs of `f` that are left."""
-    offsets, arc, number = kernels.kept_arcs(f.offsets, f.nextstate, keep)
+    offsets, arc, number = kernels.subgraph(f.offsets, f.nextstate, keep)
     machine = f.with_trusted(
         offsets=offsets,
         ilabel=f.ilabel[arc],
@@ -107,14 +107,14 @@ class Incoming(NamedTuple):
 
 def accessible(f: Fst) -> Bools:
     """[V] whether a path leads from the start to the state."""
-    made: Bools = kernels.accessible(f.offsets, f.nextstate, f.start)
-    return made
+    reachable: Bools = kernels.accessible(f.offsets, f.nextstate, f.start)
+    return reachable
 
 
 def coaccessible(f: Fst) -> Bools:
     """[V] whether a path leads from the state to a final one."""
-    made: Bools = kernels.coaccessible(f.offsets, f.nextstate, f.final != f.semiring.zero)
-    return made
+    reaching: Bools = kernels.coaccessible(f.offsets, f.nextstate, f.final != f.semiring.zero)
+    return reaching
 
 
 def incoming(f: Fst) -> Incoming:

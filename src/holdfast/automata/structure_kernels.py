@@ -165,7 +165,7 @@ def strong_components(offsets: Any, nextstate: Any) -> tuple[Any, int]:
     cursor = offsets[:-1].copy()
     open_states = np.empty(states, np.int32)  # entered, without a component yet
     path = np.empty(states, np.int32)  # from the root to where the walk is
-    opened = depth = clock = found = 0
+    opened = depth = clock = count = 0
     for root in range(states):
         if entered[root] >= 0:
             continue
@@ -196,13 +196,13 @@ def strong_components(offsets: Any, nextstate: Any) -> tuple[Any, int]:
                 while True:
                     opened -= 1
                     member = open_states[opened]
-                    component[member] = found
+                    component[member] = count
                     if member == state:
                         break
-                found += 1
+                count += 1
     for state in range(states):
-        component[state] = found - 1 - component[state]
-    return component, found
+        component[state] = count - 1 - component[state]
+    return component, count
 
 
 @graph_walk
@@ -241,7 +241,7 @@ def topological_order(offsets: Any, nextstate: Any) -> Any:
 
 
 @graph_walk
-def kept_arcs(offsets: Any, nextstate: Any, keep: Any) -> tuple[Any, Any, Any]:
+def subgraph(offsets: Any, nextstate: Any, keep: Any) -> tuple[Any, Any, Any]:
     """What is left of a machine when only some states are kept, bool[V], and the arcs between them.
 
     Returns:
@@ -250,16 +250,16 @@ def kept_arcs(offsets: Any, nextstate: Any, keep: Any) -> tuple[Any, Any, Any]:
     """
     states = len(offsets) - 1
     number = np.full(states, -1, np.int32)
-    kept = 0
+    count = 0
     arcs = 0
     for state in range(states):
         if not keep[state]:
             continue
-        number[state] = kept
-        kept += 1
+        number[state] = count
+        count += 1
         for arc in range(offsets[state], offsets[state + 1]):
             arcs += keep[nextstate[arc]]
-    kept_offsets = np.zeros(kept + 1, np.int64)
+    kept_offsets = np.zeros(count + 1, np.int64)
     arc_kept = np.empty(arcs, np.int64)
     arcs = 0
     for state in range(states):

@@ -100,24 +100,26 @@ class Account(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Energy without intensity, attempts without GPUs, what the signal's reader changed."""
-        found = [Unknown(note) for note in self.signal.notes]
+        unknowns = [Unknown(note) for note in self.signal.notes]
         energy = self.totals["energy_kwh_without_intensity"]
         if energy:
             share = percent(energy / (self.totals["energy_kwh"] or 1.0))
             text = f"{share} of the energy ({brief(energy)} kWh) is in hours without an intensity."
             remedy = "Name a file that covers them."
-            found.append(Unknown(f"{text} It is in no figure of CO2.", remedy))
+            unknowns.append(Unknown(f"{text} It is in no figure of CO2.", remedy))
         if self.jobs_unmatched or (self.jobs_unmatched == 0 and self.measured_share < 1):
             text = (
                 f"{percent(self.measured_share)} of the energy is measured, the rest is GPUs x W; "
                 f"{counted(self.jobs_unmatched, 'job')} of the file of energies are not in the store."
             )
-            found.append(Unknown(text, doubt=bool(self.jobs_unmatched) or not self.measured_share))
+            unknowns.append(
+                Unknown(text, doubt=bool(self.jobs_unmatched) or not self.measured_share)
+            )
         if self.attempts_without_gpus:
             attempts = counted(self.attempts_without_gpus, "attempt")
             text = f"{attempts} ran with no known GPUs and no measured energy: it is not counted."
-            found.append(Unknown(text))
-        return found
+            unknowns.append(Unknown(text))
+        return unknowns
 
     def sections(self) -> Sequence[Section]:
         """Users, months, jobs and nodes."""
@@ -138,15 +140,15 @@ class Account(Answer):
         columns = {key: {key: ColumnFormat(), **COLUMNS} for key in KEYS}
         tables = {k: Table(self.tables[k], columns[k], detail=k == "node") for k in KEYS}
         whose = [tables.pop("user"), tables.pop("state")]
-        asked = "Who emitted how much, and how did it end?"
-        found = [Section("user", asked, sentence, [drawn], whose, how)]
+        question = "Who emitted how much, and how did it end?"
+        sections = [Section("user", question, sentence, [drawn], whose, how)]
         for key, table in tables.items():
             rows = [row for row in self.tables[key].to_pylist() if row["kg_co2"]]
             most = max(rows, key=lambda row: row["kg_co2"], default=None)
             name = f"{key.capitalize()} with the most CO2"
             sentence = f"{name}: {most[key]}, {brief(most['kg_co2'])} kg." if most else ""
-            found.append(Section(key, f"CO2 by {key}", sentence, tables=[table]))
-        return found
+            sections.append(Section(key, f"CO2 by {key}", sentence, tables=[table]))
+        return sections
 
 
 def account(
@@ -198,9 +200,9 @@ def account(
         energies, key, whole = read_energies(energy)
         ids = runs[key].to_pylist()
         unmatched = len(set(energies) - set(ids))
-        found = matched(energies, ids, start, stop, whole)
-        measured = ~np.isnan(found) & (hours > 0)
-        kwh = np.where(measured, found, kwh)
+        matches = matched(energies, ids, start, stop, whole)
+        measured = ~np.isnan(matches) & (hours > 0)
+        kwh = np.where(measured, matches, kwh)
     # A row per attempt and month: a run across midnight on the 31st is in both.
     index, begin, end, month = _by_month(start, stop)
     between = _integral(signal)

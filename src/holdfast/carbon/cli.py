@@ -97,7 +97,7 @@ def account(
 @app.command
 def plan(
     *,
-    given: PlanOptions,
+    options: PlanOptions,
     policy: Literal["efficient", "fair"] = "efficient",
     strength: Annotated[float | None, option(at_least=0)] = None,
     ramp: Annotated[float | None, option(metavar="MW/h", at_least=0)] = None,
@@ -140,31 +140,33 @@ def plan(
     from holdfast.carbon.schedules import write_schedule
     from holdfast.carbon.signals import refused
 
-    load, signal = given.opened()
-    limits: dict[str, Any] = {"flex": given.flex, "cap": given.cap, "strength": strength}
+    load, signal = options.opened()
+    limits: dict[str, Any] = {"flex": options.flex, "cap": options.cap, "strength": strength}
     alone = ("efficient", PlanOptions.window, "", None, None)
-    if forecast and (policy, given.window, event, ramp, price) != alone:
+    if forecast and (policy, options.window, event, ramp, price) != alone:
         only = (
             "a plan on a forecast is of the policy efficient, without window, ramp, event and price"
         )
         raise refused(only, "unsupported", None, "--forecast")
     if forecast:
-        made = rolling(load, signal, **limits)
+        schedule = rolling(load, signal, **limits)
     else:
-        made = run(
+        schedule = run(
             load,
             signal,
             policy=policy,
-            window_s=given.window,
+            window_s=options.window,
             ramp=ramp,
-            event=None if (event, shed) == ("", None) else Event.read(event, shed, given.timezone),
-            price=None if price is None else read_signal(price, timezone=given.timezone),
+            event=None
+            if (event, shed) == ("", None)
+            else Event.read(event, shed, options.timezone),
+            price=None if price is None else read_signal(price, timezone=options.timezone),
             carbon_price=carbon_price,
             **limits,
         )
     if output is not None:
         write_schedule(
-            made,
+            schedule,
             output,
             form,
             watts_per_node=watts_per_node,
@@ -173,13 +175,13 @@ def plan(
             least_watts_per_gpu=least_watts_per_gpu,
         )
         progress.remark(f"schedule: {output}")
-    return made
+    return schedule
 
 
 @app.command
-def compare(*, given: PlanOptions) -> Answer:
+def compare(*, options: PlanOptions) -> Answer:
     """Compare all policies and the usual baselines at equal total penalty; --penalties are needed."""
     from holdfast.carbon.comparing import compare as run
 
-    load, signal = given.opened()
-    return run(load, signal, flex=given.flex, cap=given.cap, window_s=given.window)
+    load, signal = options.opened()
+    return run(load, signal, flex=options.flex, cap=options.cap, window_s=options.window)

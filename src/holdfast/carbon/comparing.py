@@ -166,14 +166,14 @@ def compare(
         for level in levels:
             own = reaching("efficient", "saved_share", free + level * (most - free), strength)
             strength = own.strength or strength
-            found = {"efficient": own}
+            plans = {"efficient": own}
             guess = own.penalty / float(own.entitlements.sum())
-            found["fair"] = reaching("fair", "penalty", own.penalty, guess)
+            plans["fair"] = reaching("fair", "penalty", own.penalty, guess)
             for name in BASELINES:
-                found[name] = made(name, None, best_baseline(windows, name, own.penalty))
+                plans[name] = made(name, None, best_baseline(windows, name, own.penalty))
             bar.advance(1)
             best = own.saved_share - free
-            for policy, one in found.items():
+            for policy, one in plans.items():
                 beyond, spent = one.saved_share - free, one.penalty - own.penalty
                 row: dict[str, Any] = {
                     "level": level,
@@ -326,14 +326,14 @@ def _in_turn(
     """Take a share of the site's power in dirty hours, batch work first; depth 1 is all there is."""
     dirty = window.grams > np.quantile(window.grams, quantile)
     missing = depth * dirty * window.total
-    found = {}
+    plans = {}
     for place in sorted(range(len(window.parts)), key=lambda n: not window.parts[n].conserves):
         part = window.parts[place]
         most = np.maximum(part.high, 0.0) * (part.conserves or not batch_only)
         taken = np.clip(missing, 0.0, most)
-        found[place] = _made_up(part, taken, window.grams, order)
+        plans[place] = _made_up(part, taken, window.grams, order)
         missing = missing - taken
-    return [found[place] for place in range(len(found))]
+    return [plans[place] for place in range(len(plans))]
 
 
 def _made_up(part: Part, cut: FloatArray, grams: FloatArray, order: str) -> FloatArray:

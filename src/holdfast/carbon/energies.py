@@ -81,10 +81,10 @@ def matched(
     for n in np.argsort(start, kind="stable").tolist():
         attempts.setdefault(jobs[n], []).append(n)
     for job, places in attempts.items():
-        found = energies.get(job, [])
-        if whole and whole(len(found), len(places)):
+        rows = energies.get(job, [])
+        if whole and whole(len(rows), len(places)):
             lasted = (stop - start)[places]
-            found = (sum(found) * lasted / max(lasted.sum(), 1e-9)).tolist()
-        for n, value in zip(reversed(places), reversed(found), strict=False):
+            rows = (sum(rows) * lasted / max(lasted.sum(), 1e-9)).tolist()
+        for n, value in zip(reversed(places), reversed(rows), strict=False):
             kwh[n] = value or np.nan
     return kwh

@@ -138,13 +138,13 @@ class Records:
 
     def numbers(self, name: str) -> list[float]:
         """The cells of a column as numbers; NaN where one is empty."""
-        found = []
+        numbers = []
         for place, text in zip(self.places, self.column(name), strict=True):
             try:
-                found.append(np.nan if text in NO_VALUE else float(text.replace(",", "")))
+                numbers.append(np.nan if text in NO_VALUE else float(text.replace(",", "")))
             except ValueError:
                 raise refused("not a number", "invalid-value", self.path, place, text) from None
-        return found
+        return numbers
 
     def stated(self, name: str) -> str:
         """The one cell that all rows of a column have.
@@ -182,30 +182,30 @@ def read_records(path: Path, *, zones: Sequence[str] = (), zone: str = "") -> Re
         text = source.read().decode("utf-8-sig", errors="replace")
     rows = _json_rows(path, text) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text)
     _, header = next(rows, ("", []))
-    found = Records(path, [" ".join(name.split()) for name in header], [])
-    lowered = [name.lower() for name in found.columns]
+    records = Records(path, [" ".join(name.split()) for name in header], [])
+    lowered = [name.lower() for name in records.columns]
     zoned = next((lowered.index(name) for name in zones if name in lowered), None)
     there: dict[str, None] = {}
     for place, row in rows:
         if not any(cell.strip() for cell in row):
             continue
-        if len(row) != len(found.columns):
-            expected = counted(len(found.columns), "cell")
+        if len(row) != len(records.columns):
+            expected = counted(len(records.columns), "cell")
             raise refused("damaged row", "damaged", path, place, f"{len(row)}", expected)
         if zoned is not None:  # all zones of a large file would fill the memory
             there[row[zoned]] = None
-            found.zone = zone or next(iter(there))
-            if row[zoned] != found.zone:
+            records.zone = zone or next(iter(there))
+            if row[zoned] != records.zone:
                 continue
-        found.rows.append((place, dict(zip(found.columns, map(str.strip, row), strict=True))))
-    if there and (found.zone not in there or (len(there) > 1 and not zone)):
-        column, names = found.columns[zoned or 0], ", ".join([*there][:20])
+        records.rows.append((place, dict(zip(records.columns, map(str.strip, row), strict=True))))
+    if there and (records.zone not in there or (len(there) > 1 and not zone)):
+        column, names = records.columns[zoned or 0], ", ".join([*there][:20])
         problem, code = ("no such zone", "no-match") if zone else ("several zones", "conflict")
         remedy = "name one with --zone"
         raise refused(problem, code, path, column, zone or None, names, remedy)
-    if not found.rows:
+    if not records.rows:
         raise refused("no rows", "empty-input", path)
-    return found
+    return records
 
 
 def _by_type(records: Records) -> Records:
@@ -450,8 +450,8 @@ def recognize(head: bytes) -> str:
         keys = (each.name for each in LAYOUTS if each.key and f'"{each.key}"' in text)
         return next(keys, "")
     header = next(csv.reader(io.StringIO(text, newline="")), [])
-    found = _layouts_of([" ".join(name.split()) for name in header])
-    return found[0].name if found else ""
+    layouts = _layouts_of([" ".join(name.split()) for name in header])
+    return layouts[0].name if layouts else ""
 
 
 def _parsed(path: Path | None, place: str, text: str) -> datetime:

@@ -180,21 +180,21 @@ class Plan(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the signal cannot say, and what was left out."""
-        found = [Unknown(note) for note in self.signal.notes]
+        unknowns = [Unknown(note) for note in self.signal.notes]
         if self.signal.kind == "average":
             text = "The saving is by average intensity; what a grid emits less, its marginal plants set."
-            found.append(Unknown(text, "Plan with a marginal signal too, and compare."))
+            unknowns.append(Unknown(text, "Plan with a marginal signal too, and compare."))
         total = self.before.sum(axis=0)
         if self.settings["cap_mw"] is None and total.min() >= 0.99 * self.peaks[0]:
             text = "The load hardly leaves its maximum, above which the site draws nothing without --cap."
-            found.append(
+            unknowns.append(
                 Unknown(text, "Say what the site may draw (--cap), or little can be moved.")
             )
         if self.hours_left_out:
             hours = counted(self.hours_left_out, "hour")
             text = f"{hours} outside of the signal or of whole windows: not planned, not in the figures."
-            found.append(Unknown(text, doubt=True))
-        return found
+            unknowns.append(Unknown(text, doubt=True))
+        return unknowns
 
     def sections(self) -> Sequence[Section]:
         """The power over the signal, and the workloads."""

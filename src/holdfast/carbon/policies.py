@@ -112,15 +112,15 @@ class Window:
             [T] MW per part, in closed form: up to the first knot where an hour costs more than it saves.
         """
         paid, price = (0.0, 1.0) if price is None else (1.0, price)
-        found = []
+        gaps = []
         for part in self.parts:
             d, cost = np.zeros(len(part.power)) if part.conserves else part.high.copy(), 0.0
             for hinge in sorted(part.penalty.hinges, key=lambda hinge: hinge.knot):
                 cost = cost + (paid * hinge.weight + price * self.later * hinge.owed) * hinge.rate
                 knot = hinge.knot / np.maximum(hinge.rate, 1e-300)
                 d = np.where(cost > price * self.later * (1 + 1e-9), np.minimum(d, knot), d)
-            found.append(d if part.conserves else np.maximum(d, part.low))
-        return found
+            gaps.append(d if part.conserves else np.maximum(d, part.low))
+        return gaps
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,8 @@ def _infeasible(windows: Sequence[Window], limit: float | None, ramp: float | No
     exceed = program.bounded(np.zeros(hours), np.full(hours, most))
     _add_site(program, windows, places, ramp, exceed)
     program.cost(exceed, 1.0)
-    found = program.solve()
-    excess = np.zeros(1) if found is None else np.maximum(found.x[exceed], 0.0)
+    solution = program.solve()
+    excess = np.zeros(1) if solution is None else np.maximum(solution.x[exceed], 0.0)
     worst = int(np.argmax(excess >= (1 - 1e-6) * excess.max()))  # of equal ones the first
     limits = [f"at most {_limits(windows)[worst]:g} MW"]
     limits += [] if ramp is None else [f"a change of at most {ramp:g} MW from the hour before"]
@@ -311,14 +311,14 @@ def optimum(
         for each in places[-1]:
             program.cost(each, -price * window.grams)
     _add_site(program, windows, places, ramp)
-    found = program.solve()
-    if found is None:
+    solution = program.solve()
+    if solution is None:
         raise _infeasible(windows, limit, ramp)
     solved = []
     for window, group in zip(windows, places, strict=True):
         d, objective = [], 0.0
         for part, each in zip(window.parts, group, strict=True):
-            own = _feasible(part, found.x[each])
+            own = _feasible(part, solution.x[each])
             candidates = own, _feasible(part, _rounded(part, own))
             # paid x penalty - price x cut
             costs = [
@@ -329,7 +329,7 @@ def optimum(
             d.append(candidates[int(np.argmin(costs))])
         solved.append(Solved(d, objective, objective))
     total = sum(each.objective for each in solved)
-    gap = total - found.bound(total)
+    gap = total - solution.bound(total)
     return [*solved[:-1], replace(solved[-1], bound=solved[-1].objective - gap)]
 
 

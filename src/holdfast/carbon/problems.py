@@ -99,13 +99,13 @@ class Problem:
             problem, found = "invalid window", f"{window_s / HOUR_S:g} h"
             expected = f"whole hours, at most the {len(self.grams)} that load and signal share"
             raise refused(problem, "out-of-range", None, "--window", found, expected)
-        made = []
+        windows = []
         for first in range(0, len(self.grams) - hours + 1, hours):
             chosen = slice(first, first + hours)
             parts = tuple(part_of(workload, chosen, flex) for workload in self.workloads)
             start_s = self.start_s + HOUR_S * first
-            made.append(Window(parts, self.weights[chosen], start_s, limit[chosen]))
-        return made
+            windows.append(Window(parts, self.weights[chosen], start_s, limit[chosen]))
+        return windows
 
 
 def aligned(

@@ -95,8 +95,8 @@ class _Rows:
             np.concatenate([entry[n] for entry in self.entries] or [np.zeros(0)]) for n in range(3)
         )
         at = rows.astype(np.int64), places.astype(np.int64)
-        made = sp.csc_array((values, at), shape=(self.count, columns))
-        return made, np.concatenate([*self.right, np.zeros(0)])
+        matrix = sp.csc_array((values, at), shape=(self.count, columns))
+        return matrix, np.concatenate([*self.right, np.zeros(0)])
 
 
 class Program:
@@ -182,14 +182,14 @@ class Program:
             with np.errstate(divide="ignore"):
                 reach = np.minimum(gain / np.abs(q), np.sqrt(2 * gain / diagonal))
             reach = np.minimum(np.maximum(reach, 1e-12), widest)
-            found = self._scaled(q, diagonal, a, b, reach, gain)
-            near = found is not None and bool((np.abs(found[0]) <= LOOSE * reach).all())
+            solution = self._scaled(q, diagonal, a, b, reach, gain)
+            near = solution is not None and bool((np.abs(solution[0]) <= LOOSE * reach).all())
             if near or (reach == widest).all():
                 break
             gain *= 1e3  # constraints force more than pays
-        if found is None:
+        if solution is None:
             return None
-        x, z = found
+        x, z = solution
         residual = diagonal * x + q + a.T @ z
         return Optimum(x, float(-(diagonal * x) @ x / 2 - b @ z), residual, low, high, q, diagonal)
 

@@ -121,7 +121,7 @@ def segments(curve: Curve) -> list[tuple[float, float]]:
     points = sorted((float(x), float(y)) for x, y in curve)
     if points and points[0] != (0.0, 0.0):
         points.insert(0, (0.0, 0.0))
-    found, slope = [], 0.0
+    pieces, slope = [], 0.0
     for (x0, y0), (x1, y1) in pairwise(points):
         rise = (y1 - y0) / max(x1 - x0, 1e-12)
         if rise < slope - 1e-9:
@@ -129,9 +129,9 @@ def segments(curve: Curve) -> list[tuple[float, float]]:
             expected = "slopes that never fall, from (0, 0) on"
             raise refused(problem, "not-convex", None, place, f"{slope:.4g}, {rise:.4g}", expected)
         if rise > slope:
-            found.append((x0, rise - slope))
+            pieces.append((x0, rise - slope))
             slope = rise
-    return found
+    return pieces
 
 
 def lost_throughput(curve: Curve) -> list[tuple[float, float]]:

@@ -275,13 +275,13 @@ RULES: dict[str, Rule] = {
 
 
 def rule_named(
-    name: str, given: Mapping[str, Any], known: Mapping[str, Any] | None = None
+    name: str, parameters: Mapping[str, Any], known: Mapping[str, Any] | None = None
 ) -> tuple[Rule, dict[str, Any]]:
     """A rule and all its parameters.
 
     Args:
         name: of the rule.
-        given: parameters that the user set.
+        parameters: parameters that the user set.
         known: what the engine knows: ``learning_rate``, ``population``.
 
     Raises:
@@ -292,7 +292,7 @@ def rule_named(
     rule = RULES[name]
     names = [each.name for each in fields(rule.parameters)]
     engine = {key: value for key, value in (known or {}).items() if key in names}
-    values = plain({**engine, **given})
+    values = plain({**engine, **parameters})
     return rule, asdict(read_config(values, rule.parameters, f"the rule {name}"))
 
 

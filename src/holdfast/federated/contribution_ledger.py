@@ -81,12 +81,12 @@ class Ledger:
             joins = [("join", name, 0.0, public(key)) for name, key in clients.items()]
             self._write(0, [("open", "", 0.0, public(server)), *joins])
 
-    def record(self, number: int, asked: Sequence[str], updates: Sequence[Update]) -> None:
+    def record(self, number: int, clients: Sequence[str], updates: Sequence[Update]) -> None:
         """Write a round.
 
         Args:
             number: of the round.
-            asked: names of the clients that were asked.
+            clients: names of the clients that were asked.
             updates: those that were used.
 
         Raises:
@@ -94,9 +94,9 @@ class Ledger:
             OSError: if the disk is full or fails.
         """
         used = {update.client: update for update in updates}
-        rows = [("deposit", name, DEPOSIT, "") for name in asked]
+        rows = [("deposit", name, DEPOSIT, "") for name in clients]
         rows += [("update", u.client, float(u.examples), digest(u.weights)) for u in updates]
-        rows += [("refund" if name in used else "take", name, DEPOSIT, "") for name in asked]
+        rows += [("refund" if name in used else "take", name, DEPOSIT, "") for name in clients]
         self._write(number, [*rows, ("seal", "", 0.0, "")])
 
     def _write(self, number: int, rows: Sequence[tuple[str, str, float, str]]) -> None:

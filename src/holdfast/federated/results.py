@@ -125,34 +125,34 @@ class FederatedRun(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Rounds that changed nothing, devices without data."""
-        found = []
+        unknowns = []
         skipped = [row for row in self.history if row.skipped]
         if skipped:
             rounds = counted(len(skipped), "round")
             text = (
                 f"{rounds} had too few usable updates and changed nothing ({skipped[-1].skipped})."
             )
-            found.append(Unknown(text, "Ask more clients per round, or lower f.", doubt=True))
+            unknowns.append(Unknown(text, "Ask more clients per round, or lower f.", doubt=True))
         if self.untested:
             text = f"Accuracy on {', '.join(self.untested)} is unknown: no test data."
-            found.append(Unknown(text, "Add test data of these devices.", doubt=True))
+            unknowns.append(Unknown(text, "Add test data of these devices.", doubt=True))
         if failed := [name for name, value in self.accuracy.items() if not np.isfinite(value)]:
             text = f"Accuracy on {', '.join(failed)} is unknown: outputs or metric are not finite."
-            found.append(Unknown(text, "Look for NaN in the test data.", doubt=True))
+            unknowns.append(Unknown(text, "Look for NaN in the test data.", doubt=True))
         if not self.accuracy and not self.untested:
-            found.append(Unknown("Accuracy is unknown: no test data.", "Pass held-out data."))
-        return found
+            unknowns.append(Unknown("Accuracy is unknown: no test data.", "Pass held-out data."))
+        return unknowns
 
     def sections(self) -> Sequence[Section]:
         """Accuracy, failures, switches."""
         measured = self.accuracy and all(map(np.isfinite, self.accuracy.values()))
-        found = [self._accuracy()] if measured else []
-        found.append(self._failures())
+        sections = [self._accuracy()] if measured else []
+        sections.append(self._failures())
         if any(row.transform is not None for row in self.history):
-            found.append(self._switches())
+            sections.append(self._switches())
         if self.privacy is not None:
-            found.append(self._privacy())
-        return found
+            sections.append(self._privacy())
+        return sections
 
     def _accuracy(self) -> Section:
         worst = self.worst_device or ""

@@ -187,7 +187,7 @@ def _runs(task: tuple[RunConfig, Path, str | None]) -> list[FederatedRun]:
         test = {left_out: test[left_out]}
     runs = []
     for rule, parameters in map(rule_settings, config.compare):
-        found = run(
+        result = run(
             model,
             clients,
             test=test,
@@ -196,7 +196,7 @@ def _runs(task: tuple[RunConfig, Path, str | None]) -> list[FederatedRun]:
             proxy=proxy,
             **parameters,
         )
-        runs.append(found)
+        runs.append(result)
     return runs
 
 

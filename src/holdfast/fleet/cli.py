@@ -391,8 +391,8 @@ def lemons(
     from holdfast.fleet.on_cluster import DrainCommands
 
     log = opened(store, window, checks, lemon_fdr=fdr)
-    found = run(log)
-    return DrainCommands(**vars(found)) if commands else found
+    ranking = run(log)
+    return DrainCommands(**vars(ranking)) if commands else ranking
 
 
 @app.command

@@ -73,8 +73,10 @@ def monte_carlo_ettr(
         return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, seed)
     rng = np.random.default_rng(seed)
     play = _starts if parameters.productive_s is None else _runs
+    # [replicas] each: a start, or a whole run, is one independent sample.
     productive, wall = play(parameters, rng, replicas)
     ratio = float(productive.sum() / wall.sum())
+    # The error of a ratio of means by its linearisation (delta method): residuals have mean 0.
     spread = float(np.std(productive - ratio * wall, ddof=1))
     error = spread / math.sqrt(replicas) / float(wall.mean())
     return MonteCarloEttr(ratio, error, replicas, seed)
@@ -84,19 +86,25 @@ def _starts(
     p: EttrParameters, rng: np.random.Generator, count: int
 ) -> tuple[FloatArray, FloatArray]:
     """Kept productive time and wall time of `count` starts of a run without end."""
+    # 1. A start lives until the next failure: exponential, [replicas].
     gap = rng.exponential(1 / p.failures_per_s, count)
+    # 2. Whole intervals, each with its write, that fit behind the initialisation are kept; the rest is
+    # lost.
     intervals = np.floor(np.maximum(gap - p.init_s, 0) / (p.checkpoint_interval_s + p.write_s))
+    # 3. Each start waits in the queue first. ETTR is the ratio of the two sums (renewal-reward).
     return intervals * p.checkpoint_interval_s, gap + p.queue_s
 
 
 def _runs(p: EttrParameters, rng: np.random.Generator, count: int) -> tuple[FloatArray, FloatArray]:
     """The same of `count` whole runs, each from its first submission to its last checkpoint."""
+    # 1. The run as intervals: equal ones, each with a write behind it, and a shorter last one.
     needed = p.productive_s or 0.0
     before, last = intervals_of_run(needed, p.checkpoint_interval_s)
     segment = p.checkpoint_interval_s + p.write_s
     last_segment = last + p.write_s
     left = np.full(count, float(before))  # intervals still to do before the last one
     wall = np.zeros(count)
+    # 5. Runs that lived long enough are done.
     active = np.arange(count)
     draws = 0
     while active.size:
@@ -108,9 +116,13 @@ def _runs(p: EttrParameters, rng: np.random.Generator, count: int) -> tuple[Floa
                 found=f"{MOST_DRAWS} starts for {count - active.size} of {count} runs",
                 remedy="use the form exact, a shorter checkpoint interval or a shorter run",
             )
+        # 2. Every run still going starts again and lives for a gap, [active].
         gap = rng.exponential(1 / p.failures_per_s, active.size)
+        # 3. It would end after initialisation and all that is left; what it takes is the shorter of the
+        # two.
         need = p.init_s + left[active] * segment + last_segment
         wall[active] += p.queue_s + np.minimum(need, gap)
+        # 4. Intervals whose write was done before the failure need not be computed again.
         intervals = np.floor(np.maximum(gap - p.init_s, 0) / segment)
         left[active] -= np.minimum(intervals, left[active])
         active = active[gap < need]

@@ -113,7 +113,7 @@ class FleetReport(Answer):
             return [analysis.outages.section(), self._rate(analysis.mttf), self._mttf()]
         if not analysis.status.attempts:
             return []
-        found = [
+        sections = [
             *analysis.goodput.sections(),
             *analysis.lemons.sections(),
             self._rate(analysis.mttf),
@@ -121,7 +121,7 @@ class FleetReport(Answer):
             ettr_outlook.section(analysis),
             *analysis.status.sections(),
         ]
-        return sorted(found, key=lambda section: ORDER.index(section.id))
+        return sorted(sections, key=lambda section: ORDER.index(section.id))
 
     def _rate(self, fitted: Mttf | None) -> Section:
         analysis = self.analysis
@@ -182,8 +182,8 @@ class FleetReport(Answer):
         """Three to seven sentences, the most valuable first."""
         if not self.sections():
             return [Finding(self._nothing())]
-        shown = [each for each in self.sections() if each.id in FINDINGS]
-        return [Finding(each.sentence, each.id) for each in shown if self._tells(each)]
+        sections = [each for each in self.sections() if each.id in FINDINGS]
+        return [Finding(each.sentence, each.id) for each in sections if self._tells(each)]
 
     def _tells(self, section: Section) -> bool:
         """Whether the answer is news: nothing loops, fails or is lost in a log without failures."""
@@ -353,6 +353,6 @@ def report(log: AnyLog, *, html: str | Path | None = None) -> FleetReport:
     """
     if html is not None:
         warm_up()
-    found = FleetReport(Analysis(open_log(log)))
-    found.sections()  # a damaged store is an error of this call, not of the first look at its result
-    return found if html is None else FleetReport(found.analysis, write(found.page(), html))
+    answer = FleetReport(Analysis(open_log(log)))
+    answer.sections()  # a damaged store is an error of this call, not of the first look at its result
+    return answer if html is None else FleetReport(answer.analysis, write(answer.page(), html))

@@ -114,6 +114,7 @@ class LemonDetector:
                 found=str(names[(days == 0) & (blame > 0)][0]),
                 remedy="take failures and node-days from the same attempts",
             )
+        # 1. Test: is the blame of a node more than its share of the exposure explains? p-values, [n].
         if known_failures is None or exposure is None:
             p_value = blame_p_values(blame, days)
             expected = float(blame.sum()) * days / max(float(days.sum()), 1e-300)
@@ -125,6 +126,7 @@ class LemonDetector:
         total_days = float(days.sum())
         fleet = total_blame / total_days if total_days > 0 else 0.0
         self.fleet_rate_per_1000_node_days_ = 1000 * fleet
+        # 2. Rates: exposure in days of a usual node, then blame shrunk to the fleet by a gamma prior, [n].
         # A day of a node whose kind fails twice as often as the fleet counts as two.
         usual = np.ones(names.size)
         of_kind = usual if kinds is None else _column("kinds", kinds, names.size)
@@ -132,19 +134,22 @@ class LemonDetector:
             mine = of_kind == kind
             if fleet and (used := float(days[mine].sum())):
                 usual[mine] = (float(blame[mine].sum()) or LEAST_BLAME) / used / fleet
-        held = days * usual
+        exposure_days = days * usual
         scale = 1.0 if exposure is None else exposure.blame_scale
-        self.prior_ = gamma_prior(blame / scale, held / scale)
-        rates = shrink(blame / scale, held / scale, self.prior_)
+        self.prior_ = gamma_prior(blame / scale, exposure_days / scale)
+        rates = shrink(blame / scale, exposure_days / scale, self.prior_)
+        # 3. Many nodes are tested: false discoveries are held at alpha.
         q_value = np.ones(days.shape)
         q_value[days > 0] = benjamini_hochberg(p_value[days > 0])
+        # 4. What pulling each node would avoid.
         # Pulling a node hands its work to the others, which fail at their own shrunk rate.
-        failing = rates[0] * held  # failures over the window
-        left_days = held.sum() - held
+        failing = rates[0] * exposure_days  # failures over the window
+        left_days = exposure_days.sum() - exposure_days
         left = failing.sum() - failing
         others = np.where(left_days > 0, left / np.where(left_days > 0, left_days, 1.0), fleet)
-        avoided = failing - others * held
+        avoided = failing - others * exposure_days
         shrunk, low, high = (1000 * usual * rate for rate in rates)
+        # 5. The rule of the paper, beside the test: signals above the quantile of the fleet, [n].
         above, self.thresholds_, self.missing_signals_ = self._signals_above(signals, names.size)
         table = {
             "node": names.astype(str),
@@ -168,6 +173,8 @@ class LemonDetector:
         # Ties in the shrunk rate (all of it, where nodes do not differ) go to the smaller p-value.
         order = np.lexsort((names.astype(str), p_value, -shrunk))
         self.nodes_ = pa.table(table).take(pa.array(order))
+        # 6. Verdicts. A job that fails alone on one node may be the reason, and nodes that failed together
+        # only may cover for each other: neither is named.
         lemon = q_value < self.alpha
         if jobs is not None:
             lemon &= _column("jobs", jobs, names.size) > 1
@@ -215,7 +222,7 @@ class LemonDetector:
             name: [each for each in suspects if each != name and left[each][name] >= self.alpha]
             for name in suspects
         }
-        return {name: found for name, found in shared.items() if found}
+        return {name: others for name, others in shared.items() if others}
 
     def _signals_above(
         self, signals: Mapping[str, npt.ArrayLike] | None, count: int

@@ -104,6 +104,7 @@ class BlameExposure:
             np.array([at[name] for name in np.asarray(each, dtype=object)], dtype=np.int64)
             for each in (node, failure_node)
         )
+        # 1. The class of size of each row of exposure [m] and of blame [f]; kinds follow each other.
         column = _size_class(size)
         failed = _size_class(failure_size)
         sizes = 2 ** np.arange(int(max(column.max(initial=0), failed.max(initial=0))) + 1)
@@ -113,6 +114,7 @@ class BlameExposure:
             failed += sizes.size * kind[blamed]
             sizes = np.tile(sizes, of_kinds.size)
         classes = sizes.size
+        # 2. Days of each node in each class, [n, k]; failures of each class, [k].
         days, each = np.zeros((2, len(at), classes))
         np.add.at(days, (row, column), np.asarray(node_days, dtype=np.float64))
         if attempt_days is not None:
@@ -123,6 +125,7 @@ class BlameExposure:
         shared = np.zeros(classes)
         np.add.at(known, failed[whole], blame[whole])
         np.add.at(shared, failed[~whole], blame[~whole])
+        # 3. Failures of a class without time join a class that ran, so that no failure is left out.
         ran = days.sum(axis=0) > 0
         for empty in np.flatnonzero(~ran & (known + shared > 0)):
             homes = np.flatnonzero(ran & ((sizes > 1) | (shared[empty] == 0)))
@@ -171,6 +174,7 @@ def split_p_values(
     """
     from scipy.special import gammaln, xlog1py, xlogy
 
+    # P(blame >= observed) = sum over how many of the known failures fall on the node: the equation on top.
     total = float(known_failures.sum())
     shares = exposure.shares
     share = shares @ exposure.known_failures / max(total, 1.0)

@@ -262,23 +262,23 @@ class FleetLog:
         Raises:
             InputError: if several clusters have it.
         """
-        found = [text]
+        candidates = [text]
         if self.several_clusters:
             rows = self.rows(
                 f"SELECT DISTINCT job_id FROM {self.attempts} WHERE job_id = {literal(text)} "
                 f"OR job_id = cluster || ':' || {literal(text)}"
             )
-            found = [row["job_id"] for row in rows]
-        if len(found) > 1:
+            candidates = [row["job_id"] for row in rows]
+        if len(candidates) > 1:
             raise InputError(
                 f"several clusters have a job {text}",
                 code="conflict",
                 path=self.store.path,
-                found=", ".join(sorted(found)),
+                found=", ".join(sorted(candidates)),
                 expected="the job with its cluster",
-                remedy=f"write for example {min(found)}",
+                remedy=f"write for example {min(candidates)}",
             )
-        return found[0] if found else None
+        return candidates[0] if candidates else None
 
     def count(self, name: str) -> int:
         """Rows of a table of the store."""

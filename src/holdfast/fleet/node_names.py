@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 
-def own_names(said: Iterable[str], known: Sequence[Collection[str]]) -> dict[str, str | None]:
+def own_names(aliases: Iterable[str], known: Sequence[Collection[str]]) -> dict[str, str | None]:
     """The names of a log's own nodes behind other names.
 
     Args:
-        said: names to look up; where the log has several clusters each with its own, ``alpha:n1``.
+        aliases: names to look up; where the log has several clusters each with its own, ``alpha:n1``.
         known: the log's nodes, the group that counts first first.
 
     Returns:
-        every name of `said` -> the node; None if no node, or more than one, has its first label.
+        every name of `aliases` -> the node; None if no node, or more than one, has its first label.
     """
     groups = []
     for names in known:
@@ -36,7 +36,7 @@ def own_names(said: Iterable[str], known: Sequence[Collection[str]]) -> dict[str
                 return same[0] if len(same) == 1 else None
         return None
 
-    return {name: own(name) for name in said}
+    return {name: own(name) for name in aliases}
 
 
 def _label(node: str) -> str:

@@ -60,9 +60,13 @@ class Lemons(Doubtful):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
-        found = {**self.detector.to_dict(), "nodes_known": self.nodes_known, "lemons": self.lemons}
+        content = {
+            **self.detector.to_dict(),
+            "nodes_known": self.nodes_known,
+            "lemons": self.lemons,
+        }
         return {
-            **found,
+            **content,
             "one_job": self.one_job,
             "verdict": self.verdict,
             "lemons_out": self.lemons_out,
@@ -266,15 +270,15 @@ def lemons(log: AnyLog) -> Lemons:
         )
     if one_sided(log):
         return no_nodes(log)
-    found = node_signals(log)
-    columns = {name: found.table[name].to_numpy() for name in found.table.column_names}
+    evidence = node_signals(log)
+    columns = {name: evidence.table[name].to_numpy() for name in evidence.table.column_names}
     detector.fit(
-        found.table["node"].to_pylist(),
+        evidence.table["node"].to_pylist(),
         **{name: columns[name] for name in GIVEN},
-        exposure=found.exposure,
-        kinds=found.kinds,
+        exposure=evidence.exposure,
+        kinds=evidence.kinds,
         signals={name: columns[name] for name in SIGNALS},
-        p_values_without=found.p_values_without,
+        p_values_without=evidence.p_values_without,
         window_days=window_days,
     )
     return Lemons(detector, out=_out_of_service(log), log=log)

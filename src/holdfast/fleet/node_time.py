@@ -47,9 +47,9 @@ class NodeTime:
             nodes = np.bincount(after, self.nodes, edges.size + 1).cumsum()[:-1]
             moved = np.bincount(after, self.nodes * (times - edges[0]), edges.size + 1)
             grown += sign * (nodes * (edges - edges[0]) - moved.cumsum()[:-1])
-        found = np.empty(edges.size)
-        found[order] = grown / DAY_S
-        return found
+        until = np.empty(edges.size)
+        until[order] = grown / DAY_S
+        return until
 
 
 def threshold(log: FleetLog, min_gpus: int) -> int:
@@ -77,8 +77,8 @@ def _spans(log: FleetLog) -> tuple[pa.Table, pa.Table]:
     # (or on nodes that the log does not tell)
     whole = f"(coalesce({has_whole_nodes(log)}, FALSE) OR coalesce(array_length(nodes), 0) = 0)"
     apart = log.arrow(f"SELECT {columns} {ran} AND {whole}")
-    held = log.arrow(f"SELECT {columns}, unnest(nodes) AS node {ran} AND NOT {whole}")
-    return apart, held
+    rows = log.arrow(f"SELECT {columns}, unnest(nodes) AS node {ran} AND NOT {whole}")
+    return apart, rows
 
 
 @once

@@ -103,18 +103,18 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[Row], str]:
     else:
         above = threshold(log, min_gpus)
         until = node_time(log, above).until(edges)
-    found = {}
+    rates = {}
     for row in log.rows(
         f"""SELECT stop_s, label, row_number() OVER (
             PARTITION BY cluster ORDER BY stop_s, incident) = 1 AND stop_s < {log.end_s} AS first
         FROM {incidents(log)} WHERE gpus > {above}"""
     ):
-        found.setdefault(bisect_right(edges, row["stop_s"]) - 1, []).append(row)
+        rates.setdefault(bisect_right(edges, row["stop_s"]) - 1, []).append(row)
     rows = []
     for place, (low, high) in enumerate(pairwise(edges)):
         days = float(until[place + 1] - until[place])
         span = {"begin_s": low, "end_s": high, "node_days": max(days, 0.0)}
-        here = found.get(place, [])
+        here = rates.get(place, [])
         for cause in sorted({row["label"] for row in here}) or [None]:
             mine = [row["first"] for row in here if row["label"] == cause]
             rows.append({**span, "cause": cause, "failures": len(mine), "clusters": sum(mine)})

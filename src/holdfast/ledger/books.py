@@ -115,7 +115,7 @@ class Ledger(Doubtful):
             part: {"hours": hours, "measured": self.measured.get(part), "ci95": self.ci95.get(part)}
             for part, hours in self.hours.items()
         }
-        found = {
+        content = {
             "unit": self.unit,
             "capacity": self.capacity,
             "allocated": self.allocated,
@@ -128,7 +128,7 @@ class Ledger(Doubtful):
             "by": None if self.by is None else self.by.to_pylist(),
             "assumed": self.assumed,
         }
-        return cast("dict[str, Any]", plain(found))
+        return cast("dict[str, Any]", plain(content))
 
     def values(self) -> Sequence[Value]:
         """Shares of the capacity."""
@@ -137,13 +137,13 @@ class Ledger(Doubtful):
             **dict.fromkeys((OUT, WAITING, *LOST), "lower"),
         }
         total = self.total
-        found = [
+        values = [
             Value("capacity", self.capacity, self.unit),
             Value("allocated", self.allocated, self.unit),
         ]
         for part, hours in self.hours.items():
             ends = self.ci95.get(part)
-            found.append(
+            values.append(
                 Value(
                     f"{part}_share",
                     None if hours is None or not total else hours / total,
@@ -151,7 +151,7 @@ class Ledger(Doubtful):
                     better=better.get(part, ""),
                 )
             )
-        return found
+        return values
 
     def unknowns(self) -> Sequence[Unknown]:
         """What makes it doubtful, and what is not known."""
@@ -209,13 +209,13 @@ class Ledger(Doubtful):
             columns,
             "One row per part that is not 0, steps first, then the largest.",
         )
-        found = [
+        sections = [
             Section("where", "Where did the hours go?", self._sentence(), [drawn], [table], how)
         ]
-        found.append(self._next_section(unit))
+        sections.append(self._next_section(unit))
         if self.by is not None:
-            found.append(self._by_section(unit))
-        return found
+            sections.append(self._by_section(unit))
+        return sections
 
     def _row(self, part: str) -> Row:
         hours, (low, high) = self.hours[part], self.ci95.get(part, (None, None))
@@ -341,9 +341,9 @@ def ledger(
             found=minute(log.begin_s),
             expected=f"a time before {minute(last_s(log.whole))}",
         )
-    found = records(log, runs)
+    recorded = records(log, runs)
     kg_per_hour, unlit = (None, []) if signal is None else _kg_per_hour(log, signal)
-    used = use(log, found.use, by)
+    used = use(log, recorded.use, by)
     had = capacity(log, used.allocated)
     hours: dict[str, float | None] = {OUT: had.out, IDLE: None, WAITING: had.waiting}
     total = None
@@ -355,7 +355,7 @@ def ledger(
         measured[part] = used.measured.get(part, 0.0)
         hours[part] = measured[part] + used.estimated.get(part, 0.0)
         unsaid = part in RECORDED or (part == CHECKPOINT and not log.assumptions.write_s)
-        if unsaid and not found.by_run:
+        if unsaid and not recorded.by_run:
             hours[part] = None  # it is in what no record tells
     ci95 = {
         part: (max((hours[part] or 0.0) - below, measured[part]), (hours[part] or 0.0) + above)
@@ -365,7 +365,7 @@ def ledger(
     if had.waiting:
         ci95[WAITING] = (0.0, had.waiting)
     assumptions = log.assumptions
-    next_changes = changes(log, hours, ci95, used, found.by_run)
+    next_changes = changes(log, hours, ci95, used, recorded.by_run)
     if isinstance(signal, Signal) and kg_per_hour:
         months = (last_s(log) - log.begin_s) / MONTH_S
         next_changes += cleaner(log, signal, kg_per_hour * used.allocated / months)
@@ -377,9 +377,9 @@ def ledger(
         hours,
         measured,
         ci95,
-        len(found.by_run),
-        found.model_flops,
-        found.profiled,
+        len(recorded.by_run),
+        recorded.model_flops,
+        recorded.profiled,
         used.by,
         kg_per_hour,
         tuple(next_changes),
@@ -388,7 +388,7 @@ def ledger(
             "init_s": log.init_s,
             "write_s": assumptions.write_s,
         },
-        tuple(_gaps(log, had, used, [*found.doubts, *unlit])),
+        tuple(_gaps(log, had, used, [*recorded.doubts, *unlit])),
         log=log,
     )
 
@@ -396,18 +396,18 @@ def ledger(
 def gauges(log: FleetLog, runs: Sequence[str | Path]) -> dict[str, Any]:
     """For `/metrics` of the console: name -> labels -> (value, and the ends of its 95 % interval)."""
     try:
-        found = ledger(log, runs)
+        books = ledger(log, runs)
     except InputError:  # no usable records, or none yet: a scrape still gives what the log tells
-        found = ledger(log)
-    unit = found.unit
+        books = ledger(log)
+    unit = books.unit
     hours = {
-        (part, unit): (value, *found.ci95.get(part, (None, None)))
-        for part, value in found.hours.items()
+        (part, unit): (value, *books.ci95.get(part, (None, None)))
+        for part, value in books.hours.items()
     }
     return {
         "ledger_hours": hours,
-        "ledger_capacity_hours": {(unit,): (found.capacity, None, None)},
-        "ledger_runs": {(): (found.runs, None, None)},
+        "ledger_capacity_hours": {(unit,): (books.capacity, None, None)},
+        "ledger_runs": {(): (books.runs, None, None)},
     }
 
 

@@ -159,19 +159,19 @@ def _of_fleet(log: FleetLog, hours: Mapping[str, float], used: Use) -> Iterator[
     store = log.store.path
     # 1. Nodes that fail more than the others: their failures come down to the usual rate.
     try:
-        found = lemons(log)
+        ranking = lemons(log)
     except InputError:  # the log does not say on which nodes attempts ran
-        found = None
-    if found is not None and found.lemons:
+        ranking = None
+    if ranking is not None and ranking.lemons:
         share = [0.0, 0.0, 0.0]
-        for row in found.nodes.to_pylist():
+        for row in ranking.nodes.to_pylist():
             more = row["shrunk_rate"] - row["usual_rate"]
-            if row["node"] in found.lemons and more > 0:
+            if row["node"] in ranking.lemons and more > 0:
                 for k, end in enumerate(("", "_low", "_high")):
                     times = max(row[f"shrunk_rate{end}"] - row["usual_rate"], 0.0) / more
                     share[k] -= row["fleet_rate_change"] * times
         whole = min(share[0], 1.0), min(share[1], 1.0), min(share[2], 1.0)
-        text = f"Replace {listed(found.lemons, 4)}"
+        text = f"Replace {listed(ranking.lemons, 4)}"
         command = f"holdfast fleet lemons {store}"
         yield Change(text, {(FIRST, ""): whole, (SECOND, ""): whole}, "fleet", command)
     # 2. Jobs that fail again and again.
@@ -238,10 +238,10 @@ def _of_runs(by_run: Mapping[str, Mapping[str, float]]) -> Iterator[Change]:
             yield Change(text.format(name), wins, "runs", f"holdfast runs {command} {run}")
     for run in sorted(by_run, key=lambda run: (-by_run[run][PRODUCTIVE], run))[:MOST_RUNS]:
         with suppress(InputError):  # no two ranks share a step
-            found = stragglers(run)
-            nodes = sorted({row["node"] for row in found.persistent})
+            slow = stragglers(run)
+            nodes = sorted({row["node"] for row in slow.persistent})
             if nodes:
-                share = found.recoverable_gpu_hours / found.costs.worked
+                share = slow.recoverable_gpu_hours / slow.costs.worked
                 text = f"Exclude {listed(nodes, 4)}, slow in {run.rpartition('/')[2]}"
                 wins = {(PRODUCTIVE, run): (share, share, share)}
                 yield Change(text, wins, "runs", f"holdfast runs stragglers {run}")

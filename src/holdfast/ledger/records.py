@@ -121,9 +121,9 @@ def records(log: FleetLog, folders: Sequence[str | Path]) -> Records:
     for each in sorted(launches, key=lambda launch: (launch.begin_s, launch.run)):
         if each.end_s <= log.begin_s:
             continue
-        found = _attempt_of(each, attempts, doubts)
-        if found is not None:
-            mine = taken.setdefault(found["key"], [])
+        attempt = _attempt_of(each, attempts, doubts)
+        if attempt is not None:
+            mine = taken.setdefault(attempt["key"], [])
             if mine and mine[-1].end_s > each.begin_s + 1:
                 doubts.append(f"{each.run} and {mine[-1].run} record one attempt of job {each.job}")
                 continue
@@ -209,7 +209,7 @@ def _job_of(process: Process) -> tuple[str, int | None] | None:
 def _attempts(log: FleetLog, jobs: Sequence[str]) -> dict[str, list[Row]]:
     """Job number -> its attempts in the window, in time."""
     numbers = [int(job) for job in jobs if job.isdecimal()]
-    found: dict[str, list[Row]] = {}
+    attempts: dict[str, list[Row]] = {}
     if numbers:
         for row in log.rows(
             f"""SELECT key, job_id_raw, coalesce(restarts, attempt - 1) AS restarts, nodes,
@@ -219,8 +219,8 @@ def _attempts(log: FleetLog, jobs: Sequence[str]) -> dict[str, list[Row]]:
             FROM {log.executions}
             WHERE job_id_raw IN ({", ".join(map(str, numbers))}) AND exposed_s > 0 ORDER BY stop_s"""
         ):
-            found.setdefault(str(row["job_id_raw"]), []).append(row)
-    return found
+            attempts.setdefault(str(row["job_id_raw"]), []).append(row)
+    return attempts
 
 
 def _attempt_of(launch: Recorded, attempts: dict[str, list[Row]], doubts: list[str]) -> Row | None:

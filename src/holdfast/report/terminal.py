@@ -24,7 +24,7 @@ MOST_UNKNOWNS = 2
 PIPE_WIDTH = 160
 
 
-class Shown(Protocol):
+class Printable(Protocol):
     """What is printed of an answer."""
 
     def findings(self) -> Sequence[Finding]:
@@ -37,7 +37,7 @@ class Shown(Protocol):
         """What could not be determined."""
 
 
-def text(answer: Shown, verbose: bool = False, width: int = PIPE_WIDTH) -> str:
+def text(answer: Printable, verbose: bool = False, width: int = PIPE_WIDTH) -> str:
     """The answer as plain text."""
     from rich.console import Console
 
@@ -46,7 +46,7 @@ def text(answer: Shown, verbose: bool = False, width: int = PIPE_WIDTH) -> str:
     return file.getvalue().rstrip("\n")
 
 
-def show(answer: Shown, verbose: bool = False) -> None:
+def show(answer: Printable, verbose: bool = False) -> None:
     """Print an answer on stdout."""
     from rich.console import Console
 
@@ -54,7 +54,7 @@ def show(answer: Shown, verbose: bool = False) -> None:
     _print(answer, Console(width=None if sys.stdout.isatty() else PIPE_WIDTH), verbose)
 
 
-def _print(answer: Shown, console: Console, verbose: bool) -> None:
+def _print(answer: Printable, console: Console, verbose: bool) -> None:
     own = getattr(answer, "rendered", None)
     made = None if own is None else own(verbose)
     if made is not None:
@@ -66,7 +66,7 @@ def _print(answer: Shown, console: Console, verbose: bool) -> None:
         console.print(part, markup=False, highlight=False)
 
 
-def _parts(answer: Shown, verbose: bool) -> list[RenderableType]:
+def _parts(answer: Printable, verbose: bool) -> list[RenderableType]:
     from rich.text import Text
 
     sections, found, unknowns = answer.sections(), answer.findings(), answer.unknowns()

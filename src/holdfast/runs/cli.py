@@ -23,7 +23,7 @@ from holdfast.progress import remark, track
 
 if TYPE_CHECKING:
     from holdfast.runs.pairing.records import PairResult
-    from holdfast.runs.watching.told import Told
+    from holdfast.runs.watching.notices import Notice
 
 app = room("runs", "What one training run did with its time, and what stopped it.")
 
@@ -323,19 +323,19 @@ def watch(
     """
     _refuse_conflicts(act, on_alarm, replay, once, metrics or otlp, poll)
     from holdfast.runs.watching import watcher
+    from holdfast.runs.watching.notices import printable
     from holdfast.runs.watching.thresholds import DEFAULTS
-    from holdfast.runs.watching.told import printable
 
     limits, as_json, new = DEFAULTS.changed(changes), common().as_json, set()
 
-    def tell(told: Told) -> None:
+    def tell(told: Notice) -> None:
         new.add(told.change.alarm.id)
         text = json.dumps(plain(told.to_dict()), allow_nan=False) if as_json else told.line()
         print(text, flush=True)
 
     if replay:
         result = watcher.replay(
-            folder, run_id, limits=limits, poll_s=poll, tensorboard=tensorboard, on_told=tell
+            folder, run_id, limits=limits, poll_s=poll, tensorboard=tensorboard, on_notice=tell
         )
     else:
         clock = watcher.SystemClock()
@@ -354,7 +354,7 @@ def watch(
                 otlp=otlp,
                 tensorboard=tensorboard,
                 state=state,
-                on_told=tell,
+                on_notice=tell,
                 remark=remark,
                 clock=clock,
             )

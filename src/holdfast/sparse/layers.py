@@ -206,8 +206,8 @@ class PackedRNN(_Packed):
         # The kernels turn the first states into the last ones, in place.
         states = [np.array(each.detach().numpy(), order="C") for each in first]
         rows = x.detach().flatten(0, -2).numpy()
-        made = self._layers(rows, sizes, states)
-        outputs = torch.from_numpy(made).reshape(*x.shape[:-1], made.shape[1])
+        output = self._layers(rows, sizes, states)
+        outputs = torch.from_numpy(output).reshape(*x.shape[:-1], output.shape[1])
         traced = next((each for each in (x, *first) if each.requires_grad), None)
         if traced is not None:
             outputs = _Inference.apply(traced, outputs)
@@ -282,12 +282,12 @@ def matrix_of(parts: Mapping[str, Tensor]) -> SparseMatrix:
 
 def matrices_in(state: Mapping[str, Tensor]) -> dict[str, SparseMatrix]:
     """Name of a weight -> its matrix, for all packed weights of a state dict."""
-    found = {}
+    matrices = {}
     for name in [key.removesuffix(".values") for key in state if key.endswith(".values")]:
         parts = {part: state.get(f"{name}.{part}") for part in PARTS}
         if all(part is not None for part in parts.values()):
-            found[name] = matrix_of(parts).check(name)
-    return found
+            matrices[name] = matrix_of(parts).check(name)
+    return matrices
 
 
 def why_dense(layer: nn.Module) -> str:
@@ -431,16 +431,16 @@ def pack_state(
 
 def _layers_of(state: Mapping[str, Tensor]) -> dict[str, nn.Module]:
     """Prefix of the names -> the layer that a state dict has there, by names and shapes."""
-    found: dict[str, nn.Module] = {}
+    layers: dict[str, nn.Module] = {}
     for name, weight in state.items():
         start = name[: name.rfind(".") + 1]
         kind = kind_of(name, weight.ndim)
         if kind == "linear" and weight.numel():
-            found[start] = nn.Linear(*reversed(weight.shape), bias=False, device="meta")
-            found[start].weight = nn.Parameter(weight, requires_grad=False)
-        elif kind == "recurrent" and start not in found:
-            found[start] = _recurrent_layer(start, state)
-    return found
+            layers[start] = nn.Linear(*reversed(weight.shape), bias=False, device="meta")
+            layers[start].weight = nn.Parameter(weight, requires_grad=False)
+        elif kind == "recurrent" and start not in layers:
+            layers[start] = _recurrent_layer(start, state)
+    return layers
 
 
 def _recurrent_layer(start: str, state: Mapping[str, Tensor]) -> nn.Module:

@@ -103,13 +103,13 @@ def prunable(
     if not isinstance(state, Mapping):
         from holdfast.sparse.pruning import weights_with_kind
 
-        found = {
+        names = {
             name: (kind, weight)
             for name, kind, weight in weights_with_kind(state)
             if not matches(name, exclude)
         }
     else:
-        found, unknown = {}, []
+        names, unknown = {}, []
         for name, weight in state.items():
             kind = kind_of(name.rpartition(".")[2], weight.ndim)
             if not kind or matches(name, exclude):
@@ -120,7 +120,7 @@ def prunable(
                 or (bias is not None and bias.shape == weight.shape[:1])
                 or matches(name, include)
             ):
-                found[name] = kind, weight
+                names[name] = kind, weight
             elif not _EMBEDDING.search(name):
                 unknown.append(name)
         if unknown:
@@ -130,9 +130,9 @@ def prunable(
                 place=", ".join(unknown),
                 remedy="include linear layers and exclude embeddings by name, or give the model (Python)",
             )
-    if not found:
+    if not names:
         raise no_weights()
-    return found
+    return names
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

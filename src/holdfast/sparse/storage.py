@@ -239,9 +239,9 @@ def pack_file(
     converted = sorted({str(each.dtype)[6:] for each in state.values() if each.dtype in SHORT})
     state = {name: each.float() if each.dtype in SHORT else each for name, each in state.items()}
     packed, decisions = pack_state(state, layout, batch)
-    made = Packing(Path(path), decisions, _bytes(packed), Path(output), converted)
+    packing = Packing(Path(path), decisions, _bytes(packed), Path(output), converted)
     save(packed, output)
-    return made
+    return packing
 
 
 def inspect(path: str | Path) -> Packing:

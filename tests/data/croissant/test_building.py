@@ -159,7 +159,7 @@ def test_expanded_json_ld_builds_the_same() -> None:
     part = metadata.record_sets[0].fields[0]
     assert (part.data_types, part.is_array, part.short) == (("sc:Integer",), True, "x")
     assert part.source is not None
-    assert (part.source.target, part.source.kind, part.source.said) == (
+    assert (part.source.target, part.source.kind, part.source.property_name) == (
         "f",
         "file_object",
         "fileObject",
@@ -241,7 +241,7 @@ def test_sources_and_references_in_all_their_forms(
     part = built(value).record_sets[1].fields[0]
     found = part.source if property == "source" else part.references[0]
     assert found is not None
-    assert (found.target, found.kind, found.said) == (target, kind, said)
+    assert (found.target, found.kind, found.property_name) == (target, kind, said)
 
 
 def test_extracts_and_transforms() -> None:
@@ -382,7 +382,7 @@ def test_names_are_ids_in_version_0_8(shared_data: Path) -> None:
         True,
     )
     assert rating.source is not None
-    assert (rating.source.target, rating.source.kind, rating.source.said) == (
+    assert (rating.source.target, rating.source.kind, rating.source.property_name) == (
         "ratings/rating",
         "field",
         "field",

@@ -16,7 +16,7 @@ from respelling import Respelling
 from holdfast.data.croissant.versions.changes import Difference
 from holdfast.data.croissant.versions.comparison import diff
 from holdfast.data.croissant.versions.migration import migrate
-from holdfast.data.croissant.versions.version_numbers import is_enough, numbers, raised, said
+from holdfast.data.croissant.versions.version_numbers import is_enough, numbers, raised, stated_bump
 
 SUITE = Path(__file__).resolve().parents[4] / "shared" / "data" / "croissant" / "datasets"
 FILES = sorted(SUITE.glob("*/*/*.json"))
@@ -260,8 +260,8 @@ def test_numbers_of_versions() -> None:
     assert numbers("v1.2") == (1, 2, 0)
     assert numbers("1.2.3-rc.1+b") == (1, 2, 3)
     assert numbers("01.2.3") is None
-    assert said("1.2.3", "1.3.0") == "minor"
-    assert said("1.2.3", "1.2.3 ") == "none"
+    assert stated_bump("1.2.3", "1.3.0") == "minor"
+    assert stated_bump("1.2.3", "1.2.3 ") == "none"
     assert is_enough("major", "patch")
     assert not is_enough("missing", "patch")
     assert raised("1.2.3", "major") == "2.0.0"

@@ -41,7 +41,7 @@ def test_counted_values_are_those_of_sets() -> None:
         values = [row[place] for row in rows if row[place] is not None]
         counted = found[f"column {place}"]
         assert (counted.rows, counted.distinct) == (len(values), len(set(values)))
-        assert counted.found == tuple(len(set(values) & set(some)) for some in known)
+        assert counted.matches == tuple(len(set(values) & set(some)) for some in known)
 
 
 class Counting:

@@ -24,10 +24,10 @@ from described_files import refused
 from range_server import RangeServer
 
 from holdfast import remote
-from holdfast.data.croissant.fetching import downloads, wanted
+from holdfast.data.croissant.fetching import downloads, file_requests
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.fetcher import Fetcher
-from holdfast.data.croissant.fetching.wanted import Wanted
+from holdfast.data.croissant.fetching.file_requests import FileRequest
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError, LimitError
 from holdfast.remote import Version
@@ -96,7 +96,7 @@ def test_any_server_and_its_faults(
 ) -> None:
     file = server.add("/a.bin", DATA, **how)
     file.faults.extend(faults)
-    want = Wanted(url=f"{server.url}/a.bin", sha256=SHA if checksum else None)
+    want = FileRequest(url=f"{server.url}/a.bin", sha256=SHA if checksum else None)
     with fetcher(tmp_path) as running:
         (got,) = running.fetch_all([want])
         assert got.path.read_bytes() == DATA
@@ -115,7 +115,7 @@ def test_the_faults_of_the_other_server(tmp_path: Path, kind: Any) -> None:
     (tmp_path / "served" / "a.bin").write_bytes(DATA)
     with RangeServer(tmp_path / "served") as server, fetcher(tmp_path) as running:
         server.fail("/a.bin", kind, times=4)
-        (path,) = running.fetch([Wanted(url=f"{server.url}/a.bin", sha256=SHA)])
+        (path,) = running.fetch([FileRequest(url=f"{server.url}/a.bin", sha256=SHA)])
         assert path.read_bytes() == DATA
 
 
@@ -123,20 +123,20 @@ def test_the_faults_of_the_other_server(tmp_path: Path, kind: Any) -> None:
 def test_ranges_other_than_asked(server: DataServer, tmp_path: Path, fault: str) -> None:
     file = server.add("/a.bin", DATA, etag='"1"')
     file.faults.extend([None, fault, fault, None, fault])
-    (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a.bin")])
+    (path,) = fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a.bin")])
     assert path.read_bytes() == DATA
 
 
 @pytest.mark.parametrize("how", [{}, {"ranges": False}, {"unsized": True}], ids=str)
 def test_an_empty_file(server: DataServer, tmp_path: Path, how: dict[str, Any]) -> None:
     server.add("/empty", b"", **how)
-    (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/empty")])
+    (path,) = fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/empty")])
     assert path.read_bytes() == b""
 
 
 def test_bytes_come_once_over_kept_connections(server: DataServer, tmp_path: Path) -> None:
     file = server.add("/a.bin", DATA, etag='"1"')
-    fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a.bin")])
+    fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a.bin")])
     assert file.sent == len(DATA)
     ranges = sorted(int(span[6:].partition("-")[0]) for span, _ in file.asked)
     assert ranges == list(range(0, len(DATA), PIECE))
@@ -146,7 +146,7 @@ def test_files_are_asked_for_at_once(server: DataServer, tmp_path: Path) -> None
     barrier = threading.Barrier(3)
     for number in range(6):
         server.add(f"/{number}", bytes([number]) * 10, barrier=barrier)
-    wants = [Wanted(url=f"{server.url}/{number}") for number in range(6)]
+    wants = [FileRequest(url=f"{server.url}/{number}") for number in range(6)]
     paths = fetcher(tmp_path).fetch(wants)
     assert [path.read_bytes()[:1] for path in paths] == [bytes([number]) for number in range(6)]
     assert not barrier.broken
@@ -154,7 +154,7 @@ def test_files_are_asked_for_at_once(server: DataServer, tmp_path: Path) -> None
 
 def test_the_same_content_is_fetched_once(server: DataServer, tmp_path: Path) -> None:
     first, second = server.add("/a", DATA), server.add("/b", DATA)
-    wants = [Wanted(url=f"{server.url}/{name}", sha256=SHA) for name in "abab"]
+    wants = [FileRequest(url=f"{server.url}/{name}", sha256=SHA) for name in "abab"]
     assert len(set(fetcher(tmp_path).fetch(wants))) == 1
     assert first.sent + second.sent == len(DATA)
 
@@ -177,12 +177,12 @@ def test_a_token_goes_to_the_hub_alone(
         gated.faults.append("403")
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_TOKEN", "hf_secret")
-        (got,) = fetcher(tmp_path).fetch_all([Wanted(url=f"{server.url}/a")])
+        (got,) = fetcher(tmp_path).fetch_all([FileRequest(url=f"{server.url}/a")])
         assert hub.authorizations[0] == "Bearer hf_secret"
         assert target.authorizations == [""] * len(target.authorizations)
         assert got.final_url == f"http://localhost:{other.port}/a"
         with pytest.raises(InputError, match="HF_TOKEN") as caught:
-            fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/gated")])
+            fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/gated")])
         assert "hf_secret" not in str(caught.value)
     everything = b"".join(path.read_bytes() for path in (tmp_path / "cache" / "urls").iterdir())
     assert b"signed" not in everything
@@ -192,7 +192,7 @@ def test_a_token_goes_to_the_hub_alone(
 @pytest.mark.parametrize("url", ["http://", "http://[/", "nothing://x/y"])
 def test_urls_that_are_none(tmp_path: Path, url: str) -> None:
     with pytest.raises(InputError):
-        fetcher(tmp_path).fetch([Wanted(url=url)])
+        fetcher(tmp_path).fetch([FileRequest(url=url)])
 
 
 # -- what is not the file --------------------------------------------------------------------------
@@ -206,14 +206,14 @@ def test_a_login_page_is_told_from_data(
     server: DataServer, tmp_path: Path, content_type: str, sha256: str | None
 ) -> None:
     server.add("/a.csv", PAGE, content_type=content_type)
-    want = Wanted(
+    want = FileRequest(
         url=f"{server.url}/a.csv", sha256=sha256, formats=("text/csv",), resource="the-csv"
     )
     with refused("not-data") as caught:
         fetcher(tmp_path).fetch([want])
     assert caught.value.place == "file 'the-csv'"
     assert caught.value.expected == "text/csv"
-    assert fetcher(tmp_path).held(want) is None
+    assert fetcher(tmp_path).cached_path(want) is None
 
 
 def test_pages_that_are_meant_and_data_that_is_called_a_page(
@@ -223,16 +223,16 @@ def test_pages_that_are_meant_and_data_that_is_called_a_page(
     server.add("/b", PAGE, content_type="text/html")
     server.add("/c.csv", b"a,b\n1,2\n", content_type="text/html")
     wants = [
-        Wanted(url=f"{server.url}/a.html"),
-        Wanted(url=f"{server.url}/b", formats=("text/html",)),
-        Wanted(url=f"{server.url}/c.csv", formats=("text/csv",)),
+        FileRequest(url=f"{server.url}/a.html"),
+        FileRequest(url=f"{server.url}/b", formats=("text/html",)),
+        FileRequest(url=f"{server.url}/c.csv", formats=("text/csv",)),
     ]
     assert [path.read_bytes() for path in fetcher(tmp_path).fetch(wants)] == [
         PAGE,
         PAGE,
         b"a,b\n1,2\n",
     ]
-    described = Wanted(
+    described = FileRequest(
         url=f"{server.url}/b",
         sha256=hashlib.sha256(PAGE).hexdigest(),
         formats=("text/csv",),
@@ -243,7 +243,7 @@ def test_pages_that_are_meant_and_data_that_is_called_a_page(
 @pytest.mark.parametrize("sha256", ["0" * 64, "0" * 32])
 def test_another_file_is_quarantined(server: DataServer, tmp_path: Path, sha256: str) -> None:
     file = server.add("/a.bin", DATA, etag='"1"')
-    want = Wanted(url=f"{server.url}/a.bin", sha256=sha256, resource="images")
+    want = FileRequest(url=f"{server.url}/a.bin", sha256=sha256, resource="images")
     with refused("checksum") as caught:
         fetcher(tmp_path).fetch([want])
     digest = SHA if len(sha256) == 64 else hashlib.md5(DATA).hexdigest()
@@ -254,7 +254,7 @@ def test_another_file_is_quarantined(server: DataServer, tmp_path: Path, sha256:
     assert (tmp_path / "cache" / quarantined).read_bytes() == DATA
     assert quarantined in str(caught.value)
     assert json.loads((tmp_path / "cache" / why).read_bytes())["url"] == want.url
-    assert fetcher(tmp_path).held(want) is None
+    assert fetcher(tmp_path).cached_path(want) is None
     assert file.sent == len(DATA)  # nothing was resumed: once is enough
     with refused("offline"):
         fetcher(tmp_path, offline=True).fetch([want])
@@ -265,7 +265,7 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "served" / "a.bin").write_bytes(DATA)
     with RangeServer(tmp_path / "served") as server:
         server.fail("/a.bin", "flip")
-        want = Wanted(url=f"{server.url}/a.bin", sha256=SHA)
+        want = FileRequest(url=f"{server.url}/a.bin", sha256=SHA)
         with refused("checksum"):
             fetcher(tmp_path).fetch([want])
         assert fetcher(tmp_path).fetch([want])[0].read_bytes() == DATA
@@ -277,7 +277,7 @@ def test_an_md5_finds_its_file_again(server: DataServer, tmp_path: Path) -> None
         {"md5": hashlib.md5(DATA).hexdigest()},
         {"sha256": hashlib.md5(DATA).hexdigest()},
     ):
-        want = Wanted(url=f"{server.url}/a", **stated)
+        want = FileRequest(url=f"{server.url}/a", **stated)
         assert fetcher(tmp_path).fetch([want])[0].read_bytes() == DATA
     assert file.sent == len(DATA)
 
@@ -286,16 +286,16 @@ def test_an_md5_finds_its_file_again(server: DataServer, tmp_path: Path) -> None
 def test_a_size_is_checked(server: DataServer, tmp_path: Path, how: dict[str, Any]) -> None:
     server.add("/a", DATA, **how)
     with refused("conflict"):
-        fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a", size=5)])
+        fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a", size=5)])
     assert left(tmp_path) == []
-    assert fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a", size=len(DATA))])
+    assert fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a", size=len(DATA))])
 
 
 def test_a_packed_file_is_kept_as_it_is(server: DataServer, tmp_path: Path) -> None:
     """Some servers declare a .gz as the packed form of something else."""
     packed = b"\x1f\x8b" + DATA
     server.add("/a.csv.gz", packed, headers={"Content-Encoding": "gzip"}, etag='"1"')
-    (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a.csv.gz")])
+    (path,) = fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a.csv.gz")])
     assert path.read_bytes() == packed
 
 
@@ -305,7 +305,7 @@ def test_a_packed_file_is_kept_as_it_is(server: DataServer, tmp_path: Path) -> N
 def test_files_without_a_checksum_are_asked_for_again(server: DataServer, tmp_path: Path) -> None:
     file = server.add("/a", DATA, etag='"1"')
     dated = server.add("/b", DATA[:50], modified="Mon, 01 Jan 2024 00:00:00 GMT")
-    wants = [Wanted(url=f"{server.url}/{name}") for name in "ab"]
+    wants = [FileRequest(url=f"{server.url}/{name}") for name in "ab"]
     fetcher(tmp_path).fetch(wants)
     again = fetcher(tmp_path).fetch_all(wants)
     assert [got.cached for got in again] == [True, True]
@@ -321,18 +321,18 @@ def test_files_without_a_checksum_are_asked_for_again(server: DataServer, tmp_pa
 
 def test_offline_says_what_is_missing(tmp_path: Path) -> None:
     with refused("offline"):
-        fetcher(tmp_path, offline=True).fetch([Wanted(url="http://127.0.0.1:9/a", sha256=SHA)])
+        fetcher(tmp_path, offline=True).fetch([FileRequest(url="http://127.0.0.1:9/a", sha256=SHA)])
 
 
 def test_the_lock_goes_first(server: DataServer, tmp_path: Path) -> None:
     server.add("/a", DATA)
     url = f"{server.url}/a"
     with refused("checksum") as caught:
-        fetcher(tmp_path, locked={url: "0" * 64}).fetch([Wanted(url=url)])
+        fetcher(tmp_path, locked={url: "0" * 64}).fetch([FileRequest(url=url)])
     assert "--update-lock" in str(caught.value)
     with refused("conflict"):
-        fetcher(tmp_path, locked={url: "0" * 64}).fetch([Wanted(url=url, sha256=SHA)])
-    (got,) = fetcher(tmp_path, locked={url: SHA}).fetch_all([Wanted(url=url)])
+        fetcher(tmp_path, locked={url: "0" * 64}).fetch([FileRequest(url=url, sha256=SHA)])
+    (got,) = fetcher(tmp_path, locked={url: SHA}).fetch_all([FileRequest(url=url)])
     assert got.sha256 == SHA
 
 
@@ -357,8 +357,8 @@ def test_a_killed_process_is_gone_on_with(server: DataServer, tmp_path: Path, sh
     file = server.add("/a", DATA, etag='"1"')
     killed_in_the_middle(server, tmp_path, sha256, 5 * PIECE)
     assert file.sent == 5 * PIECE
-    want = Wanted(url=f"{server.url}/a", sha256=sha256 or None)
-    assert fetcher(tmp_path).held(want) is None
+    want = FileRequest(url=f"{server.url}/a", sha256=sha256 or None)
+    assert fetcher(tmp_path).cached_path(want) is None
     (got,) = fetcher(tmp_path).fetch_all([want])
     assert got.path.read_bytes() == DATA
     assert file.sent == len(DATA)  # only the rest came
@@ -376,7 +376,9 @@ def test_a_file_that_changed_is_begun_anew(
     file = server.add("/a", DATA, etag='"1"', judges=judges)
     killed_in_the_middle(server, tmp_path, digest, 5 * PIECE)
     file.data, file.etag, file.sent = other, '"2"', 0
-    (got,) = fetcher(tmp_path).fetch_all([Wanted(url=f"{server.url}/a", sha256=digest or None)])
+    (got,) = fetcher(tmp_path).fetch_all(
+        [FileRequest(url=f"{server.url}/a", sha256=digest or None)]
+    )
     assert got.path.read_bytes() == other
 
 
@@ -385,7 +387,7 @@ def test_a_draft_of_something_else_is_not_trusted(server: DataServer, tmp_path: 
     file = server.add("/a", DATA[::-1])
     killed_in_the_middle(server, tmp_path, SHA, 5 * PIECE)
     file.data = DATA
-    (got,) = fetcher(tmp_path).fetch_all([Wanted(url=f"{server.url}/a", sha256=SHA)])
+    (got,) = fetcher(tmp_path).fetch_all([FileRequest(url=f"{server.url}/a", sha256=SHA)])
     assert got.path.read_bytes() == DATA
     assert left(tmp_path) == []
 
@@ -397,10 +399,10 @@ def test_without_checksum_and_validator_nothing_is_gone_on_with(
     running = fetcher(tmp_path)
     file.faults.extend(["drop"] * 8)
     with pytest.raises(InputError):
-        running.fetch([Wanted(url=f"{server.url}/a")])
+        running.fetch([FileRequest(url=f"{server.url}/a")])
     assert left(tmp_path) == []
     file.data = DATA
-    assert running.fetch([Wanted(url=f"{server.url}/a")])[0].read_bytes() == DATA
+    assert running.fetch([FileRequest(url=f"{server.url}/a")])[0].read_bytes() == DATA
 
 
 @pytest.mark.parametrize("other", [DATA[::-1], DATA[:1000]], ids=["other", "shorter"])
@@ -414,7 +416,7 @@ def test_a_file_that_changes_while_it_is_fetched(
             served.data, served.etag = other, '"2"'
 
     file.on_request = change
-    (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
+    (path,) = fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a")])
     assert path.read_bytes() == other
 
 
@@ -425,12 +427,12 @@ def test_a_complete_draft_without_a_checksum_is_fetched_again(
     server.add("/a", DATA[::-1], etag='"2"')
     url = f"{server.url}/a"
     running = fetcher(tmp_path)
-    draft = running.cache.draft(wanted.key_of(url, None), url, "sha256")
+    draft = running.cache.draft(file_requests.key_of(url, None), url, "sha256")
     draft.begin(Version(len(DATA), '"1"'))
     draft.append(DATA)
     draft.save()
     draft.file.close()
-    assert running.fetch([Wanted(url=url)])[0].read_bytes() == DATA[::-1]
+    assert running.fetch([FileRequest(url=url)])[0].read_bytes() == DATA[::-1]
 
 
 def test_a_file_that_never_stops_changing_comes_whole(server: DataServer, tmp_path: Path) -> None:
@@ -440,7 +442,7 @@ def test_a_file_that_never_stops_changing_comes_whole(server: DataServer, tmp_pa
         served.etag = f'"{len(served.asked)}"'
 
     file.on_request = change
-    (path,) = fetcher(tmp_path, parallel=1).fetch([Wanted(url=f"{server.url}/a")])
+    (path,) = fetcher(tmp_path, parallel=1).fetch([FileRequest(url=f"{server.url}/a")])
     assert path.read_bytes() == DATA
 
 
@@ -450,7 +452,7 @@ def test_an_error_keeps_what_came_of_others(server: DataServer, tmp_path: Path) 
     missing.faults.append("404")
     missing.on_request = lambda _: slow.held.wait(30)  # so that there is something to keep
     # The missing one first: else both threads might wait for pieces of the other.
-    wants = [Wanted(url=f"{server.url}/b"), Wanted(url=f"{server.url}/a", sha256=SHA)]
+    wants = [FileRequest(url=f"{server.url}/b"), FileRequest(url=f"{server.url}/a", sha256=SHA)]
     with refused("not-found"):
         fetcher(tmp_path, parallel=2).fetch(wants)
     slow.hold, sent = None, slow.sent
@@ -472,7 +474,7 @@ def test_ctrl_c_keeps_what_came(server: DataServer, tmp_path: Path) -> None:
     assert b"KeyboardInterrupt" in errors
     file.hold = None
     file.release.set()
-    fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a", sha256=SHA)])
+    fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a", sha256=SHA)])
     assert file.sent == len(DATA)
 
 
@@ -511,7 +513,7 @@ def test_two_processes_fetch_one_file_once(
         return got
 
     running.cache.claim = claimed  # type: ignore[method-assign]
-    (got,) = running.fetch_all([Wanted(url=f"{server.url}/a", sha256=sha256 or None)])
+    (got,) = running.fetch_all([FileRequest(url=f"{server.url}/a", sha256=sha256 or None)])
     out, _ = one.communicate(timeout=60)
     assert got.path.read_bytes() == DATA
     assert got.cached
@@ -540,7 +542,9 @@ def test_one_fetcher_serves_many_threads(server: DataServer, tmp_path: Path) -> 
     found: list[Path] = []
     threads = [
         threading.Thread(
-            target=lambda: found.extend(running.fetch([Wanted(url=f"{server.url}/a", sha256=SHA)]))
+            target=lambda: found.extend(
+                running.fetch([FileRequest(url=f"{server.url}/a", sha256=SHA)])
+            )
         )
         for _ in range(4)
     ]
@@ -557,7 +561,7 @@ def test_a_cache_that_cannot_be_written(server: DataServer, tmp_path: Path) -> N
     server.add("/a", DATA)
     (tmp_path / "file").write_text("")
     with pytest.raises(Exception, match="cannot use the cache"):
-        Fetcher(Access(tmp_path / "file" / "cache")).fetch([Wanted(url=f"{server.url}/a")])
+        Fetcher(Access(tmp_path / "file" / "cache")).fetch([FileRequest(url=f"{server.url}/a")])
 
 
 def test_progress_counts_every_byte_once(
@@ -578,7 +582,7 @@ def test_progress_counts_every_byte_once(
         file = server.add(f"/{number}", DATA, **how)
         file.faults.extend(["drop", None, "drop"])
         bar = Bar()
-        want = Wanted(url=f"{server.url}/{number}", about=3)
+        want = FileRequest(url=f"{server.url}/{number}", about=3)
         downloads.download(fetcher(tmp_path), [want], bar)
         assert bar.total == len(DATA)
 
@@ -592,7 +596,7 @@ def test_one_url_with_two_checksums(server: DataServer, tmp_path: Path) -> None:
     server.add("/a", DATA, etag='"1"')
     url = f"{server.url}/a"
     stated = [None, SHA, hashlib.md5(DATA).hexdigest()]
-    paths = fetcher(tmp_path).fetch([Wanted(url=url, sha256=text) for text in stated])
+    paths = fetcher(tmp_path).fetch([FileRequest(url=url, sha256=text) for text in stated])
     assert len(set(paths)) == 1
 
 
@@ -601,7 +605,9 @@ def test_an_error_leaves_nothing_claimed(server: DataServer, tmp_path: Path) -> 
     wants = []
     for number in range(6):
         server.add(f"/{number}", DATA[: 1000 + number], etag='"1"')
-        wants.append(Wanted(url=f"{server.url}/{number}", sha256="0" * 64 if number == 3 else None))
+        wants.append(
+            FileRequest(url=f"{server.url}/{number}", sha256="0" * 64 if number == 3 else None)
+        )
     for _ in range(5):
         with refused("checksum"):
             fetcher(tmp_path).fetch(wants)
@@ -612,7 +618,7 @@ def test_a_file_that_cannot_be_begun_is_free_again(tmp_path: Path) -> None:
     running = fetcher(tmp_path)
     for _ in range(2):
         with refused("unsupported"):
-            running.fetch([Wanted(url="nothing://x/y", sha256=SHA)])
+            running.fetch([FileRequest(url="nothing://x/y", sha256=SHA)])
         claim = running.cache.claim(f"sha256-{SHA}")
         assert claim is not None
         claim.close()
@@ -621,9 +627,9 @@ def test_a_file_that_cannot_be_begun_is_free_again(tmp_path: Path) -> None:
 # -- limits ----------------------------------------------------------------------------------------
 
 
-def endless(server: DataServer, size: int, **how: Any) -> Wanted:
+def endless(server: DataServer, size: int, **how: Any) -> FileRequest:
     server.add("/endless", b"x" * size, **how)
-    return Wanted(url=f"{server.url}/endless")
+    return FileRequest(url=f"{server.url}/endless")
 
 
 @pytest.mark.parametrize("how", [{}, {"ranges": False}, {"ranges": False, "unsized": True}])
@@ -673,12 +679,12 @@ def test_a_server_that_falls_silent(server: DataServer, tmp_path: Path, ranges: 
     waits = Waits()
     with refused("network"):
         fetcher(tmp_path, timeout=0.05, wait=waits, parallel=1, piece=2 * len(DATA)).fetch(
-            [Wanted(url=f"{server.url}/a")]
+            [FileRequest(url=f"{server.url}/a")]
         )
     assert len(file.asked) == 2 + ranges  # a part that came before the silence is progress
     file.faults.clear()
     file.release.set()
-    (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
+    (path,) = fetcher(tmp_path).fetch([FileRequest(url=f"{server.url}/a")])
     assert path.read_bytes() == DATA
 
 
@@ -707,13 +713,13 @@ def test_only_public_addresses(
         "ftp://127.0.0.1/a",
     ):
         with refused("private-address"):
-            fetcher(tmp_path, public_only=True).fetch([Wanted(url=url)])
+            fetcher(tmp_path, public_only=True).fetch([FileRequest(url=url)])
     assert file.asked == []
     # As if the first server were public, and redirected to one that is not.
     seen = iter([True, False])
     monkeypatch.setattr(remote, "is_public", lambda _: next(seen))
     other = server.add("/far", redirect=f"{named}/a")
     with refused("private-address"):
-        fetcher(tmp_path, public_only=True).fetch([Wanted(url=f"{server.url}/far")])
+        fetcher(tmp_path, public_only=True).fetch([FileRequest(url=f"{server.url}/far")])
     assert len(other.asked) == 1
     assert file.asked == []

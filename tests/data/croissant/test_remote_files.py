@@ -21,8 +21,8 @@ from range_server import RangeServer
 
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.fetcher import Fetcher
+from holdfast.data.croissant.fetching.file_requests import FileRequest
 from holdfast.data.croissant.fetching.remote import RemoteFile
-from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.remote import RangesRefused
 
 DATA = np.random.default_rng(2).bytes(1_000_000)
@@ -154,19 +154,19 @@ def test_fsspec_schemes(tmp_path: Path) -> None:
     fsspec.filesystem("memory").pipe_file("/croissant/a.bin", DATA)
     url = "memory://croissant/a.bin"
     fetcher = Fetcher(Access(tmp_path / "cache"), piece=100_000, wait=lambda _: None)
-    assert fetcher.fetch([Wanted(url=url)])[0].read_bytes() == DATA
+    assert fetcher.fetch([FileRequest(url=url)])[0].read_bytes() == DATA
     with RemoteFile(url, fetcher) as remote:
         remote.seek(-10, 2)
         assert remote.read() == DATA[-10:]
         remote.seek(500_000)
         assert remote.read(10) == DATA[500_000:500_010]
     with refused("not-found"):
-        fetcher.fetch([Wanted(url="memory://croissant/none")])
+        fetcher.fetch([FileRequest(url="memory://croissant/none")])
     secret = tmp_path / "secret"
     secret.write_text("ours")
     for scheme in ("local", "git", "dir"):
         with refused("unsupported"):
-            fetcher.fetch([Wanted(url=f"{scheme}://{secret}")])
+            fetcher.fetch([FileRequest(url=f"{scheme}://{secret}")])
 
 
 def test_objects_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_objects_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
             monkeypatch.delenv(name, raising=False)
         fetcher = Fetcher(Access(tmp_path / "cache"), piece=100_000, wait=lambda _: None)
-        wants = [Wanted(url="s3://bucket/a%20b.bin"), Wanted(url="s3://bucket/empty")]
+        wants = [FileRequest(url="s3://bucket/a%20b.bin"), FileRequest(url="s3://bucket/empty")]
         assert [path.read_bytes() for path in fetcher.fetch(wants)] == [DATA, b""]
         assert server.bytes == len(DATA)
         again = Fetcher(Access(tmp_path / "cache"), wait=lambda _: None).fetch_all(wants)
@@ -194,4 +194,4 @@ def test_objects_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             remote.seek(-10, 2)
             assert remote.read() == DATA[-10:]
         with refused("not-found"):
-            fetcher.fetch([Wanted(url="s3://bucket/none")])
+            fetcher.fetch([FileRequest(url="s3://bucket/none")])

@@ -15,8 +15,8 @@ from described_files import refused
 from holdfast.data.croissant.document.model import FileObject
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.fetcher import Fetcher
+from holdfast.data.croissant.fetching.file_requests import FileRequest
 from holdfast.data.croissant.fetching.hub import HubDataset, hub_dataset, list_repository
-from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.errors import InputError
 
 BIG = b"parquet" * 1000
@@ -115,7 +115,7 @@ def test_the_hub_lists_in_pages_and_single_files_are_fetched(
         ("train/0 a.parquet", len(BIG), hashlib.sha256(BIG).hexdigest()),
     ]
     big = files[1]
-    (path,) = running.fetch([Wanted(url=str(big.location), sha256=big.sha256, size=big.size)])
+    (path,) = running.fetch([FileRequest(url=str(big.location), sha256=big.sha256, size=big.size)])
     assert path.read_bytes() == BIG
     assert (served["big"].sent, served["small"].sent) == (len(BIG), 0)
     assert {*served["second"].authorizations, *served["big"].authorizations} == {"Bearer hf_secret"}
@@ -134,7 +134,7 @@ def test_a_file_of_the_hub_that_changed_since_it_was_listed(
     served["small"].data = SMALL + b"!"
     for file, problem in ((big, "checksum"), (small, "conflict")):
         with refused(problem):
-            running.fetch([Wanted(url=str(file.location), sha256=file.sha256, size=file.size)])
+            running.fetch([FileRequest(url=str(file.location), sha256=file.sha256, size=file.size)])
 
 
 def test_the_hub_refuses(hub: DataServer, tmp_path: Path) -> None:

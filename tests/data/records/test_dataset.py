@@ -843,7 +843,7 @@ def test_a_sampler_reads_each_record_once(photos):
 
 def test_a_sampler_holds_as_much_as_it_may(folder):
     data = Dataset(folder, decode=False)
-    indexed = data.indexed(held_bytes=1)
+    indexed = data.indexed(cache_bytes=1)
     for number in (0, 1, 4, 0):
         indexed[number]
     ends = manifest_of(folder).ends[:, GROUPS]

@@ -107,7 +107,7 @@ def test_the_numbers_of_a_known_history() -> None:
     assert values["queue_wait_mean_s"] == pytest.approx(np.mean(waits_h) * 3600)
     assert values["queue_wait_p90_s"] == pytest.approx(np.quantile(waits_h, 0.9) * 3600)
     assert found.largest_gpus == 256
-    assert found.wanted_gpu_ms == pytest.approx((256 * (24 + 30) + 8 * 100) * 3.6e6)  # not job 4
+    assert found.required_gpu_ms == pytest.approx((256 * (24 + 30) + 8 * 100) * 3.6e6)  # not job 4
 
 
 def test_pulled_nodes_are_no_capacity() -> None:

@@ -86,7 +86,7 @@ def test_common_random_numbers_leave_the_noise_of_the_change_alone(
     assert (found.ci95[1] - found.ci95[0]) / 2 == pytest.approx(
         1.966 * 0.005 * math.sqrt(2 / 400), rel=0.15
     )
-    assert found.told
+    assert found.is_significant
 
 
 def test_replicas_without_the_metric_on_both_sides_are_left_out(
@@ -281,7 +281,7 @@ def test_without_failures_nothing_is_lost_to_them(simulated: WhatIf) -> None:
 def test_overhead_costs_goodput(simulated: WhatIf, change: str) -> None:
     for metric in ("goodput_share_of_busy_time", "productive_share_of_large_runs"):
         found = simulated.of(change, metric)
-        assert found.told
+        assert found.is_significant
         assert found.difference < 0
 
 

@@ -118,7 +118,7 @@ def test_dropped_samples_skip_their_layers_and_cost_nothing(family: str) -> None
     model.train()
     training.begin(2)
     mixed = model(input_ids=tokens).logits
-    kept = [HALF.kept_rows(2, 10, 0, layer, 4, 6, 0) for layer in range(4)]
+    kept = [HALF.active_rows(2, 10, 0, layer, 4, 6, 0) for layer in range(4)]
     assert rows == [len(part) for part in kept] == training.rows_run
     assert sum(rows) < 20
     training.detach()
@@ -142,12 +142,12 @@ def test_rates_of_dropout_and_independent_layers() -> None:
     runs = np.zeros((2000, 4, 2), bool)
     for step in range(2000):
         for layer in range(4):
-            runs[step, layer, recipe.kept_rows(step, 2000, 0, layer, 4, 2, 0)] = True
+            runs[step, layer, recipe.active_rows(step, 2000, 0, layer, 4, 2, 0)] = True
     share = 1 - runs.mean((0, 2))
     np.testing.assert_allclose(share, recipe.drop_rates(0, 1, 4), atol=0.03)
     assert abs(np.corrcoef(runs[:, 2, 0], runs[:, 3, 0])[0, 1]) < 0.1
     assert not np.array_equal(
-        recipe.kept_rows(1, 9, 0, 3, 4, 64, rank=0), recipe.kept_rows(1, 9, 0, 3, 4, 64, rank=1)
+        recipe.active_rows(1, 9, 0, 3, 4, 64, rank=0), recipe.active_rows(1, 9, 0, 3, 4, 64, rank=1)
     )
 
 
@@ -158,7 +158,7 @@ def test_gradients_with_checkpointing_and_of_skipped_layers() -> None:
         if checkpointing:
             model.activation_checkpointing_enable()
         training = ExitTraining(model, HALF, 10)
-        step = next(t for t in range(99) if not len(HALF.kept_rows(t, 10, 0, 3, 4, 2, 0)))
+        step = next(t for t in range(99) if not len(HALF.active_rows(t, 10, 0, 3, 4, 2, 0)))
         training.begin(step)
         model(input_ids=ids(2), labels=ids(2)).loss.backward()
         assert all(parameter.grad is not None for parameter in model.parameters())

@@ -55,8 +55,8 @@ def test_what_is_given_and_what_is_left_to_spell() -> None:
     def given(encodings: str, heal: bool = False) -> tuple[tuple[int, ...], bytes]:
         query = Query("ab1(2|1)", prefix="ab1", encodings=encodings, heal=heal, eos=True)  # type: ignore[arg-type]
         (prompt,) = compile_query(query, toy.TOKENIZER).prompts
-        assert (prompt.given_automaton is not None) == bool(prompt.given)
-        return prompt.tokens, prompt.given
+        assert (prompt.remainder_automaton is not None) == bool(prompt.remainder)
+        return prompt.tokens, prompt.remainder
 
     ab, one = toy.PIECES.index(b"ab"), toy.PIECES.index(b"1")
     assert given("prefix-canonical") == ((ab, one), b"")

@@ -104,7 +104,7 @@ def ended_paths(model: ToyTrigram, query: CompiledQuery) -> list[tuple[float, fl
         if node.status != Status.OPEN:
             continue
         options = walk.options(node, NextToken(model.distribution(walk.prefix(node))))
-        kept = math.exp(options.log_kept)
+        kept = math.exp(options.log_allowed)
         for place, logprob in enumerate(options.logprobs):
             child = walk.child(node, options, place)
             waiting.append((child, drawn * math.exp(logprob) / kept, weight * kept))

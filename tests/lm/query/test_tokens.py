@@ -16,7 +16,7 @@ from holdfast.errors import LimitError
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
 from holdfast.lm.query.tokens import spelling
-from holdfast.lm.query.tokens.automaton import KeptArcs
+from holdfast.lm.query.tokens.automaton import ArcCache
 from holdfast.lm.query.tokens.lexicon import LONGEST_PIECE, Lexicon
 from holdfast.lm.query.tokens.spelling import SpellingAutomaton, absorbing, index
 from holdfast.lm.query.tokens.token_index import TokenIndex
@@ -272,7 +272,7 @@ def test_large_automata_are_never_unfolded_at_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_arcs_asked_for_longest_ago_are_given_up() -> None:
-    kept = KeptArcs(most=5)
+    kept = ArcCache(most=5)
     rows = {state: (np.arange(2, dtype=np.int32), np.zeros(2, np.int32)) for state in range(3)}
     for state in (0, 1):
         assert kept.keep(state, rows[state]) is rows[state]
@@ -296,7 +296,7 @@ def test_lexicon_is_made_once_a_tokenizer() -> None:
     assert [
         lexicon.tokens[a:b].tolist() for a, b in zip(lexicon.first, lexicon.first[1:], strict=False)
     ] == [[0, 4], [1]]
-    assert np.flatnonzero(lexicon.held).tolist() == [ord("a")]
+    assert np.flatnonzero(lexicon.single_bytes).tolist() == [ord("a")]
     assert Lexicon.of(tokenizer_of([])).byte.size == 0
 
 

@@ -19,7 +19,7 @@ from holdfast.runs import diagnose, hang, replay
 from holdfast.runs.goodput.accounting import breakdown
 from holdfast.runs.goodput.ending import Ending, LastSigns, ending_of
 from holdfast.runs.goodput.report import report
-from holdfast.runs.watching.told import Told
+from holdfast.runs.watching.notices import Notice
 
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.7]:21514"
 LATE = "RuntimeError: Timed out waiting 1800000ms for recv operation to complete"
@@ -251,8 +251,8 @@ def test_every_command_says_the_same_of_the_end(name: str, tmp_path: Path) -> No
 def test_an_alarm_of_a_run_that_is_down_says_its_end_too(tmp_path: Path) -> None:
     failed = Script(end="exception", end_detail=OWN).steps(1, 20, 0, 1.0)
     again = Script(attempt=1, start_s=500, end="clean").steps(1, 20, 0, 1.0)
-    told: list[Told] = []
-    replay(written([failed, again], tmp_path) / "run", on_told=told.append)
+    told: list[Notice] = []
+    replay(written([failed, again], tmp_path) / "run", on_notice=told.append)
     opened = next(each.change for each in told if each.change.event == "opened")
     sentence = breakdown(tmp_path).attempts[0].sentence
     assert (opened.alarm.kind, opened.alarm.evidence["ending"]["first_rank"]) == ("down", 0)

@@ -133,7 +133,7 @@ def test_steps_in_which_everyone_is_slow_delay_nobody() -> None:
     own[:, ::50] += 5  # a checkpoint that all ranks write
     found = stragglers(matrix_of(own))
     assert not found.persistent
-    assert not found.spells.found
+    assert not found.spells.spells
 
 
 def test_a_spell_is_no_habit() -> None:
@@ -141,7 +141,7 @@ def test_a_spell_is_no_habit() -> None:
     own[5, 100:140] += 0.5
     found = stragglers(matrix_of(own))
     assert not found.persistent
-    (spell,) = found.spells.found
+    (spell,) = found.spells.spells
     assert (spell.rank, spell.first_step, spell.last_step) == (5, 100, 139)
     assert spell.delay_s == pytest.approx(0.5, abs=0.03)
     assert not spell.ongoing
@@ -154,7 +154,7 @@ def test_the_length_of_a_spell_is_no_chance() -> None:
     assert least_length(0.0, 10_000_000, 0.01) == 4
     assert least_length(0.0, 10, 0.5) == 2  # a single step is never a spell
     assert least_length(0.1, 10_000_000, 0.01) == 9  # heavy tails: ten times a decade
-    alarms = sum(bool(stragglers(matrix_of(noise(16, 200, s))).spells.found) for s in range(100))
+    alarms = sum(bool(stragglers(matrix_of(noise(16, 200, s))).spells.spells) for s in range(100))
     assert alarms <= 4
 
 
@@ -163,7 +163,7 @@ def test_single_late_steps_of_a_rank_are_no_spell() -> None:
     own[2, ::20] += 0.5
     found = stragglers(matrix_of(own))
     assert not found.persistent
-    assert not found.spells.found
+    assert not found.spells.spells
 
 
 def test_who_becomes_slow_late_in_the_run_is_slow() -> None:

@@ -13,8 +13,8 @@ import pytest
 from watched_events import Files, Story
 
 from holdfast.errors import InputError
+from holdfast.runs.watching.notices import Notice, RunStatus
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
-from holdfast.runs.watching.told import Told, Watched
 from holdfast.runs.watching.watcher import replay, watch
 
 
@@ -32,7 +32,7 @@ class Play:
     story: Story | None = None
     files: Files | None = None
     time: float = 0.0
-    told: list[Told] = field(default_factory=list)
+    told: list[Notice] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     on_wait: Callable[[float], None] = lambda time: None
 
@@ -49,9 +49,9 @@ class Play:
             self.files.write(self.story, self.time)
         return self.time >= self.end
 
-    def watch(self, folder: Path, **options: Any) -> Watched:
+    def watch(self, folder: Path, **options: Any) -> RunStatus:
         return watch(
-            folder, clock=self, on_told=self.told.append, remark=self.remarks.append, **options
+            folder, clock=self, on_notice=self.told.append, remark=self.remarks.append, **options
         )
 
     @property
@@ -312,8 +312,8 @@ def test_a_replay_tells_the_same_as_watching(tmp_path: Path) -> None:
     story.say("end", how="clean")
     play = Play(10_000, story, Files(tmp_path))
     watched = play.watch(tmp_path)
-    told: list[Told] = []
-    replayed = replay(tmp_path, on_told=told.append)
+    told: list[Notice] = []
+    replayed = replay(tmp_path, on_notice=told.append)
     assert replayed.opened == watched.opened == 2
     for ours, theirs in zip(told, play.told, strict=True):
         assert ours.change.event == theirs.change.event
@@ -346,8 +346,8 @@ def test_what_a_training_wrote_cannot_command_a_terminal(tmp_path: Path) -> None
     story = Story().begin().steps(1, 20).say("end", how="exception", detail="\x1b[2J\nfake line")
     files = Files(tmp_path)
     files.write(story)
-    told: list[Told] = []
-    replay(tmp_path, limits=Thresholds(down_s=1e-9), on_told=told.append)
+    told: list[Notice] = []
+    replay(tmp_path, limits=Thresholds(down_s=1e-9), on_notice=told.append)
     play = Play(400)
     play.watch(tmp_path, limits=DEFAULTS)
     (down,) = play.told

@@ -15,16 +15,16 @@ DIFFERENT, SAME, AMBIGUOUS = 0, 1, 2
 
 
 @compiled
-def arc_with(label: Any, begin: int, end: int, wanted: int) -> Any:
+def arc_with(label: Any, begin: int, end: int, target: int) -> Any:
     """The first arc in begin:end, ascending in its label, with the wanted one; -1 if there is none."""
     low, high = begin, end
     while low < high:
         middle = (low + high) >> 1
-        if label[middle] < wanted:
+        if label[middle] < target:
             low = middle + 1
         else:
             high = middle
-    return low if low < end and label[low] == wanted else -1
+    return low if low < end and label[low] == target else -1
 
 
 @compiled
@@ -70,12 +70,12 @@ def subtract(
     slots[at] = keys[0]
     slots[at + 1] = 0
     known = 1
-    done = made = 0
+    done = count = 0
     while done < known:
         left, right = keys[done] // wide, keys[done] % wide
         degree = offsets[left + 1] - offsets[left]
-        if made + degree > arc_room:
-            arc_room = max(2 * arc_room, made + degree)
+        if count + degree > arc_room:
+            arc_room = max(2 * arc_room, count + degree)
             origin = grown(origin, arc_room)
             target = grown(target, arc_room)
         if known + degree > room:
@@ -95,12 +95,12 @@ def subtract(
                 slots[at + 1] = known
                 keys[known] = key
                 known += 1
-            origin[made] = arc
-            target[made] = slots[at + 1]
-            made += 1
+            origin[count] = arc
+            target[count] = slots[at + 1]
+            count += 1
         done += 1
-        ends[done] = made
-    return keys[:known], ends[: known + 1], origin[:made], target[:made]
+        ends[done] = count
+    return keys[:known], ends[: known + 1], origin[:count], target[:count]
 
 
 @compiled

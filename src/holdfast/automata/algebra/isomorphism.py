@@ -145,9 +145,9 @@ def _classes(values: F64, delta: float) -> I64:
     order = np.argsort(values)
     with np.errstate(invalid="ignore"):  # inf - inf
         steps = np.diff(values[order]) > delta
-    made = np.empty(len(values), np.int64)
-    made[order] = np.concatenate(([0], np.cumsum(steps)))[: len(values)]
-    return made
+    numbers = np.empty(len(values), np.int64)
+    numbers[order] = np.concatenate(([0], np.cumsum(steps)))[: len(values)]
+    return numbers
 
 
 def _mixed(x: U64, y: U64) -> U64:

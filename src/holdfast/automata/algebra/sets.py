@@ -81,7 +81,7 @@ def difference(a: Fst, b: Fst, connect: bool = True) -> Fst:
     of_a, of_b = np.divmod(keys, dfa.num_states + 1)
     accepted = np.append(dfa.final != dfa.semiring.zero, False)[of_b]
     final = np.where(accepted, a.final.dtype.type(a.semiring.zero), a.final[of_a])
-    made = a.with_trusted(
+    result = a.with_trusted(
         offsets=offsets,
         ilabel=a.ilabel[arc],
         olabel=a.olabel[arc],
@@ -92,7 +92,7 @@ def difference(a: Fst, b: Fst, connect: bool = True) -> Fst:
         isymbols=isymbols,
         osymbols=osymbols,
     )
-    return connected(made) if connect else made
+    return connected(result) if connect else result
 
 
 def complement(f: Fst, labels: Iterable[int]) -> Fst:
@@ -168,7 +168,7 @@ def language(f: Fst, name: str) -> Fst:
             expected=f"weights of {ring.one:g}, the one of the {ring.name} semiring",
             remedy="drop them with as_semiring('boolean') and back",
         )
-    made = f.as_semiring("boolean")
-    if is_deterministic(made) and (made.weight != 0).all():
-        return made
-    return determinize(rmepsilon(made))
+    acceptor = f.as_semiring("boolean")
+    if is_deterministic(acceptor) and (acceptor.weight != 0).all():
+        return acceptor
+    return determinize(rmepsilon(acceptor))

@@ -72,7 +72,9 @@ def trie(
     """
     ring = semiring_of(semiring)
     rows = [_labels(string, symbols) for string in strings]
-    given = np.full(len(rows), ring.one) if weights is None else np.asarray(weights, np.float64)
+    weight_of_row = (
+        np.full(len(rows), ring.one) if weights is None else np.asarray(weights, np.float64)
+    )
     for what, each in (("outputs", outputs), ("weights", weights)):
         if each is not None and len(each) != len(rows):
             raise invalid(
@@ -85,7 +87,7 @@ def trie(
     states = len(label) + 1
     target = np.arange(1, states)
     if outputs is None:
-        final = _sums(ring, given, end, states)
+        final = _sums(ring, weight_of_row, end, states)
         arcs, tables = (source, label, label, target), (symbols, symbols)
         weight = np.full(len(label), ring.one)
     else:
@@ -99,7 +101,10 @@ def trie(
             np.concatenate((np.zeros(len(label), np.int64), written)),
             np.concatenate((target, np.full(len(end), states))),
         )
-        weight, tables = np.concatenate((np.full(len(label), ring.one), given)), (symbols, osymbols)
+        weight, tables = (
+            np.concatenate((np.full(len(label), ring.one), weight_of_row)),
+            (symbols, osymbols),
+        )
     order = np.argsort(arcs[0], kind="stable")
     left, ilabel, olabel, nextstate = (column[order].astype(np.int32) for column in arcs)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(left, minlength=len(final)))))

@@ -105,7 +105,7 @@ def compose_pruned(
         return (nothing, ArcMap(empty, empty)) if return_arc_map else nothing
     given = steps(a, b, filter)
     costed = with_costs(given, a, b)
-    keys, offsets, at_a, at_b, nextstate = frontiers.kept_machine(
+    keys, offsets, at_a, at_b, nextstate = frontiers.pruned_machine(
         costed.a,
         costed.b,
         given.plan,

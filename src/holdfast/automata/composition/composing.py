@@ -111,7 +111,7 @@ def composed(
     rows, firsts = search.rows.tolist(), search.firsts.tolist()
     columns = [locked(array) for array in search.arcs[:4]]
     offsets, final = locked(search.offsets), locked(search.final)
-    made = []
+    machines = []
     for k, (left, right) in enumerate(zip(a.machines, b.machines, strict=True)):
         arcs = slice(firsts[k], firsts[k + 1])
         machine = Fst.trusted(
@@ -124,8 +124,8 @@ def composed(
             right.osymbols,
         )
         from_a, from_b = search.arcs.from_a[arcs], search.arcs.from_b[arcs]
-        made.append((machine, ArcMap(a.origin(k, from_a), b.origin(k, from_b))))
-    return made
+        machines.append((machine, ArcMap(a.origin(k, from_a), b.origin(k, from_b))))
+    return machines
 
 
 def check_composable(a: Fst, b: Fst) -> None:

@@ -191,7 +191,7 @@ class Search:
         """Enlarge the arrays so that a search that filled them can continue, within the limits."""
         room = len(self.arcs.ilabel)
         room_allowed = self.memory // self.arc_bytes
-        wanted = self._rows_used + 2 * BATCH_ARCS
+        needed = self._rows_used + 2 * BATCH_ARCS
         if self.known > self.max_states:
             raise LimitError(
                 "the composition has too many states",
@@ -206,20 +206,20 @@ class Search:
         elif why == kernels.FULL_STATES and self.known + BATCH_ARCS > self.table.most:
             self.table = self._table()
             kernels.enter(self.table, self.bases[self.begun], self.keys, self.known)
-        elif why == kernels.FULL_STATES and wanted >= len(self.keys):
+        elif why == kernels.FULL_STATES and needed >= len(self.keys):
             allowed = min(self.memory // self.state_bytes, len(self.starts) * (self.places + 1))
             most = allowed + 2 * BATCH_ARCS
             self.keys, self.offsets, self.final = self._longer(
-                (self.keys, self.offsets, self.final), wanted + 1, most + 1
+                (self.keys, self.offsets, self.final), needed + 1, most + 1
             )
         elif stuck:
             raise self._refusal()
 
     def _table(self) -> Any:
         """A table with room for twice the states known, and a batch."""
-        wanted = 2 * self.known + BATCH_ARCS
+        entries = 2 * self.known + BATCH_ARCS
         return table_for(
-            self.states_b, self.plan.filters, self.places, self.known, wanted, self.memory
+            self.states_b, self.plan.filters, self.places, self.known, entries, self.memory
         )
 
     def _longer(self, arrays: Sequence[Any], least: int, most: int) -> list[Any]:

@@ -41,10 +41,10 @@ def kinds(
     zero: float,
 ) -> npt.NDArray[np.int8]:
     """[V] SOME, NONE or ONLY, from the number of epsilon arcs on the matched side of each state."""
-    made = np.full(len(epsilons), SOME, np.int8)
-    made[epsilons == 0] = NONE
-    made[(epsilons == np.diff(offsets)) & (final == zero)] = ONLY  # a dead end is left at once
-    return made
+    kind = np.full(len(epsilons), SOME, np.int8)
+    kind[epsilons == 0] = NONE
+    kind[(epsilons == np.diff(offsets)) & (final == zero)] = ONLY  # a dead end is left at once
+    return kind
 
 
 def transitions(name: FilterName) -> npt.NDArray[np.int8]:

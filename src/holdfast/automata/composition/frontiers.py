@@ -98,12 +98,12 @@ class Frontiers(NamedTuple):
 
 
 @compiled
-def with_room(found: Any, count: int, wanted: int) -> Any:
-    """What was found, with room for `wanted` more."""
+def with_room(found: Any, count: int, extra: int) -> Any:
+    """What was found, with room for `extra` more."""
     room = len(found.key)
-    if count + wanted <= room:
+    if count + extra <= room:
         return found
-    while count + wanted > room:
+    while count + extra > room:
         room *= 2
     key = grown(found.key, room)
     return Found(
@@ -145,6 +145,7 @@ def expand(
         batch = min(len(states) - taken, BATCH)
         for at in range(batch):
             keys[at] = found.key[states[taken + at]]
+        # 1. Join a batch of state pairs: runs of arcs on both sides that match, as segments.
         done, _ = join(a, b, plan.exact, plan.moves, keys, 0, batch, ends, segments)
         found = with_room(found, count, ends[done])
         key, cost, behind, queue, queued, kept, slots = found
@@ -160,6 +161,8 @@ def expand(
                 left_over -= many_a * many_b
                 row += 1
                 for left in range(first_a, first_a + many_a):
+                    # 2. Every pair of a run is an arc of the composition; its target is a key of A, B and
+                    # filter.
                     target_a = np.int64(a.nextstate[left])
                     ahead = depth[target_a]
                     if (ahead != frontier) != forward:
@@ -168,10 +171,14 @@ def expand(
                     high = (target_a << A_SHIFT) | memory
                     for right in range(first_b, first_b + many_b):
                         total = so_far + b.weight[right]
+                        # 3. The beam is applied before the state is made, so the table holds no more than
+                        # the beam needs.
                         if total > best[ahead] + beam:
                             continue
                         best[ahead] = min(best[ahead], total)
                         target = high | (np.int64(b.nextstate[right]) << F_BITS)
+                        # 4. New states join their frontier; known ones keep the lower cost, and are queued
+                        # if it fell.
                         slot = slot_of(slots, target)
                         if slots[slot] < 0:
                             number = count
@@ -207,12 +214,12 @@ def members(head: int, behind: Any) -> Any:
     while state != NONE:
         count += 1
         state = behind[state]
-    made = np.empty(count, np.int64)
+    states = np.empty(count, np.int64)
     state = head
     for at in range(count):
-        made[at] = state
+        states[at] = state
         state = behind[state]
-    return made
+    return states
 
 
 @compiled
@@ -220,15 +227,15 @@ def promising(
     epsilons: Any, key: Any, cost: Any, queued: Any, states: Any, worst: float, turns: Any
 ) -> Any:
     """Those of the states that may lower costs in their own frontier: i64[n]. None is queued then."""
-    made = np.empty(len(states), np.int64)
+    chosen = np.empty(len(states), np.int64)
     count = 0
     for state in states:
         queued[state] = False
         stays = epsilons[(key[state] >> F_BITS) & B_MASK] > 0 or turns[key[state] >> A_SHIFT]
         if stays and cost[state] <= worst:
-            made[count] = state
+            chosen[count] = state
             count += 1
-    return made[:count]
+    return chosen[:count]
 
 
 @compiled
@@ -318,12 +325,13 @@ def search(
         DIVERGES, the key is of a state whose cost still falls.
     """
     frontiers = depth.max() + 1
+    # Frontiers are lists linked through `behind`: first and last state and the best cost of each, [F].
     fronts = Frontiers(
         np.full(frontiers, NONE, np.int64),
         np.full(frontiers, NONE, np.int64),
         np.full(frontiers, np.inf),
     )
-    found = Found(
+    table = Found(
         np.full(FIRST_ROOM, start),
         np.zeros(FIRST_ROOM, np.float64),
         np.full(FIRST_ROOM, NONE, np.int64),
@@ -338,39 +346,44 @@ def search(
     count, keeping = 1, 0
     segments = np.empty((max(plan.longest, BATCH_SEGMENTS), 5), a.span.dtype)
     scratch = (np.empty(BATCH, np.int64), np.zeros(BATCH + 1, np.int64), segments)
+    # 1. Frontiers in the order of A's depth: what is behind one cannot lower a cost in it.
     for frontier in range(frontiers):
-        states = members(fronts.head[frontier], found.behind)
+        states = members(fronts.head[frontier], table.behind)
+        # 2. Settle: expand within the frontier until no cost falls (Bellman and Ford), at most once per
+        # state.
         rounds = 0
         forward = len(states) == 0
         while True:
             worst = fronts.best[frontier] + beam
+            # 3. Prune to the beam and the number of active states; what is kept is expanded into later
+            # frontiers.
             if forward:
-                states = members(fronts.head[frontier], found.behind)
-                states = pruned(states, found.cost, found.kept, worst, most_active)
+                states = members(fronts.head[frontier], table.behind)
+                states = pruned(states, table.cost, table.kept, worst, most_active)
                 keeping += len(states)
                 if keeping > most_states:
-                    return TOO_MANY, found.key[:0], found.kept[:0], found.slots
+                    return TOO_MANY, table.key[:0], table.kept[:0], table.slots
             else:
                 states = promising(
-                    b.epsilons, found.key, found.cost, found.queued, states, worst, turns
+                    b.epsilons, table.key, table.cost, table.queued, states, worst, turns
                 )
-            found, count, again = expand(
-                a, b, plan, found, fronts, count, states, depth, frontier, forward, beam, scratch
+            table, count, again = expand(
+                a, b, plan, table, fronts, count, states, depth, frontier, forward, beam, scratch
             )
             if forward:
                 break
             rounds += 1
             if again and rounds > count:  # a path would be longer than there are states
-                state = found.queue[0]
-                return DIVERGES, found.key[state : state + 1], found.kept[:0], found.slots
-            states = found.queue[:again].copy()
+                state = table.queue[0]
+                return DIVERGES, table.key[state : state + 1], table.kept[:0], table.slots
+            states = table.queue[:again].copy()
             forward = again == 0
-    return DONE, found.key[:count], found.kept[:count], found.slots
+    return DONE, table.key[:count], table.kept[:count], table.slots
 
 
 @compiled
-def kept_machine(
-    a: Any, b: Any, plan: Any, key: Any, kept: Any, slots: Any
+def pruned_machine(
+    a: Any, b: Any, plan: Any, key: Any, keep: Any, slots: Any
 ) -> tuple[Any, Any, Any, Any, Any]:
     """The part of the composition that the kept states are, from the start, numbered breadth first.
 
@@ -378,7 +391,7 @@ def kept_machine(
         Keys of its states i64[V], offsets i64[V + 1], and of its arcs the positions on side A i64[E], on
         side B i64[E], and the states that they enter i32[E].
     """
-    states = kept.sum()
+    states = keep.sum()
     number = np.full(len(key), NONE, np.int64)
     queue = np.empty(states, np.int64)
     offsets = np.zeros(states + 1, np.int64)  # of the arcs kept
@@ -413,7 +426,7 @@ def kept_machine(
                     high = (np.int64(a.nextstate[left]) << A_SHIFT) | memory
                     for right in range(first_b, first_b + many_b):
                         slot = slot_of(slots, high | (np.int64(b.nextstate[right]) << F_BITS))
-                        if slots[slot] < 0 or not kept[slots[slot + 1]]:
+                        if slots[slot] < 0 or not keep[slots[slot + 1]]:
                             continue
                         target = slots[slot + 1]
                         if number[target] == NONE:

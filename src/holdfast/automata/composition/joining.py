@@ -88,18 +88,18 @@ def gather(label: Any, target: Any, cost: Any, outer: Any, nextstate: Any, weigh
 
 
 @compiled
-def seek(label: Any, begin: int, end: int, wanted: int) -> int:
-    """The first position in begin:end whose label is not below `wanted`; quick if it is near."""
+def seek(label: Any, begin: int, end: int, target: int) -> int:
+    """The first position in begin:end whose label is not below `target`; quick if it is near."""
     step = 1
-    while begin < end and label[begin] < wanted:
+    while begin < end and label[begin] < target:
         low = begin + 1
         begin += step
         step *= 2
-        if begin >= end or label[begin] >= wanted:
+        if begin >= end or label[begin] >= target:
             high = min(begin, end)
             while low < high:
                 middle = (low + high) >> 1
-                if label[middle] < wanted:
+                if label[middle] < target:
                     low = middle + 1
                 else:
                     high = middle
@@ -209,7 +209,7 @@ def look_up(
     f: int,
     swapped: bool,
     segments: Any,
-    made: int,
+    count: int,
 ) -> int:
     """Join the arcs begin:end of one side with a state of the other that has a row by label."""
     labels = crowded.first.shape[1] - 2
@@ -221,16 +221,16 @@ def look_up(
         i, m = crowded.first[row, label], crowded.first[row, label + 1] - crowded.first[row, label]
         if m > 0:
             if swapped:
-                put(segments, made, begin, i, behind - begin, m, f)
+                put(segments, count, begin, i, behind - begin, m, f)
             else:
-                put(segments, made, i, begin, m, behind - begin, f)
-            made += 1
+                put(segments, count, i, begin, m, behind - begin, f)
+            count += 1
         begin = behind
-    return made
+    return count
 
 
 @compiled
-def merge(a: Any, left: int, b: Any, right: int, f: int, segments: Any, made: int) -> int:
+def merge(a: Any, left: int, b: Any, right: int, f: int, segments: Any, count: int) -> int:
     """Join the arcs of two states bucket by bucket."""
     mask_a = a.mask[left, 0]
     mask_b = b.mask[right, 0]
@@ -252,7 +252,7 @@ def merge(a: Any, left: int, b: Any, right: int, f: int, segments: Any, made: in
             else:
                 next_i = seek(a.inner, i + 1, i_end, x + 1)
                 next_j = seek(b.inner, j + 1, j_end, x + 1)
-                put(segments, made, i, j, next_i - i, next_j - j, f)
-                made += 1
+                put(segments, count, i, j, next_i - i, next_j - j, f)
+                count += 1
                 i, j = next_i, next_j
-    return made
+    return count

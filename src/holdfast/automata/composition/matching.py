@@ -173,11 +173,11 @@ def _most_arcs(machine: Fst) -> int:
 
 def _side(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped: bool) -> Side:
     known = _prepared.setdefault(machine, {})
-    wanted = (by, buckets, position, mapped)
-    if wanted not in known:
-        known[wanted] = _prepare(machine, *wanted)
-    made: Side = known[wanted]
-    return made
+    key = (by, buckets, position, mapped)
+    if key not in known:
+        known[key] = _prepare(machine, *key)
+    side: Side = known[key]
+    return side
 
 
 def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped: bool) -> Side:

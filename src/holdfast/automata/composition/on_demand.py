@@ -138,12 +138,12 @@ class ComposedOnDemand:
         key, bare = self._key(state), self._bare
         at_a, at_b, target = frontiers.steps_of(bare.a, bare.b, bare.plan, key)
         nextstate = np.array([self._numbered(key) for key in target.tolist()], np.int32)
-        made = Expansion(
+        expansion = Expansion(
             step_arcs(self._steps, at_a, at_b, self._a.semiring.is_negative_log), nextstate
         )
         self.expanded += 1
-        self._keep(state, made)
-        return made
+        self._keep(state, expansion)
+        return expansion
 
     def to_fst(self) -> Fst:
         """All of it, made at once: `compose(a, b, connect=False)`; nothing more is numbered or kept.
@@ -153,9 +153,9 @@ class ComposedOnDemand:
         """
         return compose(self._a, self._b, False, filter=self._filter, max_states=self._most_states)
 
-    def _keep(self, state: int, made: Expansion) -> None:
-        self._cache[state] = made
-        self._cached += len(made.nextstate)
+    def _keep(self, state: int, expansion: Expansion) -> None:
+        self._cache[state] = expansion
+        self._cached += len(expansion.nextstate)
         while self._cached > self._most_arcs and len(self._cache) > 1:
             _, dropped = self._cache.popitem(last=False)
             self._cached -= len(dropped.nextstate)

@@ -35,18 +35,18 @@ def steps(a: Fst, b: Fst, filter: FilterName) -> Steps:
     return Steps(left, right, plan, start)
 
 
-def with_costs(given: Steps, a: Fst, b: Fst) -> Steps:
+def with_costs(steps: Steps, a: Fst, b: Fst) -> Steps:
     """The same with costs, float64, for weights, whatever the semiring; final weights are left out."""
-    return given._replace(
-        a=_with_costs(given.a, costs_of(a)[0]), b=_with_costs(given.b, costs_of(b)[0])
+    return steps._replace(
+        a=_with_costs(steps.a, costs_of(a)[0]), b=_with_costs(steps.b, costs_of(b)[0])
     )
 
 
-def without_weights(given: Steps) -> Steps:
+def without_weights(steps: Steps) -> Steps:
     """The same without weights, so that compiled code is that of one semiring."""
     none = np.empty(0, np.float64)
-    return given._replace(
-        a=given.a._replace(weight=none, final=none), b=given.b._replace(weight=none, final=none)
+    return steps._replace(
+        a=steps.a._replace(weight=none, final=none), b=steps.b._replace(weight=none, final=none)
     )
 
 
@@ -77,9 +77,9 @@ class StepArcs(NamedTuple):
     """The arc of B, -1 where B stays."""
 
 
-def step_arcs(given: Steps, at_a: I64, at_b: I64, is_negative_log: bool) -> StepArcs:
+def step_arcs(steps: Steps, at_a: I64, at_b: I64, is_negative_log: bool) -> StepArcs:
     """The arcs of steps at these positions of both sides."""
-    a, b = given.a, given.b
+    a, b = steps.a, steps.b
     return StepArcs(
         a.outer[at_a],
         b.outer[at_b],
@@ -89,13 +89,13 @@ def step_arcs(given: Steps, at_a: I64, at_b: I64, is_negative_log: bool) -> Step
     )
 
 
-def final_weights(given: Steps, keys: I64, is_negative_log: bool) -> Weights:
+def final_weights(steps: Steps, keys: I64, is_negative_log: bool) -> Weights:
     """The final weights of states."""
-    left = given.a.final[keys >> joining.A_SHIFT]
-    right = given.b.final[(keys >> joining.F_BITS) & joining.B_MASK]
+    left = steps.a.final[keys >> joining.A_SHIFT]
+    right = steps.b.final[(keys >> joining.F_BITS) & joining.B_MASK]
     return _times(left, right, is_negative_log)
 
 
 def _times(x: Weights, y: Weights, is_negative_log: bool) -> Weights:
-    made: Weights = x + y if is_negative_log else x * y
-    return made
+    product: Weights = x + y if is_negative_log else x * y
+    return product

@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 
 def table_for(
-    states_b: int, filters: int, places: int, known: int, wanted: int, memory: int
+    states_b: int, filters: int, places: int, known: int, entries: int, memory: int
 ) -> Table:
     """An empty table.
 
@@ -44,7 +44,7 @@ def table_for(
         filters: reachable states of the filter.
         places: how many states there could be.
         known: how many there are already.
-        wanted: how many must fit.
+        entries: how many must fit.
         memory: bytes that the composition may take.
     """
     fits = 4 * places <= min(DENSE_BYTES, memory // DENSE_SHARE)
@@ -52,6 +52,6 @@ def table_for(
         # Every state has its place.
         dense, no_slots = np.zeros(places, np.int32), np.empty(0, np.int64)
         return Table(dense, states_b, filters, no_slots, np.iinfo(np.int64).max)
-    slots = 1 << (2 * wanted - 1).bit_length()
+    slots = 1 << (2 * entries - 1).bit_length()
     none = np.empty(0, np.int32)
     return Table(none, states_b, filters, np.full(2 * slots, -1, np.int64), slots // 2)

@@ -169,13 +169,15 @@ class _Sheet:
                 y[node] = offset - self._offsets(layer)[-1] / 2
         for sweep in range(2 * SWEEPS):
             for layer in self.layers if sweep % 2 == 0 else reversed(self.layers):
-                wanted = []
+                targets = []
                 for node in layer:
                     beside = [*self.neighbours[node][0], *self.neighbours[node][1]]
-                    wanted.append(float(np.mean([y[one] for one in beside])) if beside else y[node])
+                    targets.append(
+                        float(np.mean([y[one] for one in beside])) if beside else y[node]
+                    )
                 # Least squares under "each at least that far below the one above": an isotonic fit.
                 offsets = self._offsets(layer)
-                fitted = isotonic_regression(np.array(wanted) - offsets).x + offsets
+                fitted = isotonic_regression(np.array(targets) - offsets).x + offsets
                 for node, value in zip(layer, fitted, strict=True):
                     y[node] = float(value)
         return y

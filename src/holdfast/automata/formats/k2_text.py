@@ -63,8 +63,8 @@ def parse_k2(
         part[~ends][order].astype(np.int32) for part in (ilabel, olabel, target)
     )
     exact = semiring_of("log64")
-    made = Fst.trusted(offsets, inputs, outputs, targets, cost[~ends][order], final, 0, exact)
-    return made.as_semiring(ring) if last else Fst.empty(ring)
+    machine = Fst.trusted(offsets, inputs, outputs, targets, cost[~ends][order], final, 0, exact)
+    return machine.as_semiring(ring) if last else Fst.empty(ring)
 
 
 def render_k2(f: Fst, aux_labels: bool | None = None) -> str:

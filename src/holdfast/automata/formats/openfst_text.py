@@ -229,18 +229,18 @@ def _labels(lines: Lines, arcs: I64, at: int, symbols: SymbolTable | None) -> I3
 def _weights(lines: Lines, chosen: I64, at: int, ring: Semiring) -> Weights:
     """[len(chosen)] the weights in column `at`; one where a line ends before it."""
     made = np.full(len(chosen), ring.one, ring.dtype)
-    given = np.flatnonzero(lines.columns[chosen] > at)
-    weights = lines.weights(chosen[given], at)
+    rows = np.flatnonzero(lines.columns[chosen] > at)
+    weights = lines.weights(chosen[rows], at)
     if not ring.is_negative_log and (weights < 0).any():
         bad = int(np.argmax(weights < 0))
         raise lines.error(
-            chosen[given[bad]],
+            chosen[rows[bad]],
             "invalid weight",
             found=str(weights[bad]),
             expected=f"a weight of the {ring.name} semiring, 0 or more",
         )
     with np.errstate(over="ignore"):
-        made[given] = weights
+        made[rows] = weights
     return made
 
 

@@ -77,16 +77,16 @@ def paths(f: Fst, limit: int | None = None) -> Iterator[Path]:
 def _listed(f: Fst, limit: int | None) -> Iterator[Path]:
     search = BestFirst(f, limit or 0)
     left = limit
-    asked = FIRST_ASKED
+    size = FIRST_ASKED
     while left is None or left > 0:
-        wanted = asked if left is None else min(asked, left)
+        wanted = size if left is None else min(size, left)
         bounds, arcs = search.more(wanted)
         if len(bounds) > 1:
             yield from paths_of(f, bounds, arcs)
         if len(bounds) <= wanted:
             return
         left = None if left is None else left - wanted
-        asked = min(2 * asked, MOST_ASKED)
+        size = min(2 * size, MOST_ASKED)
 
 
 def _best_strings(f: Fst, n: int) -> tuple[I64, I64]:
@@ -105,11 +105,11 @@ def _best_strings(f: Fst, n: int) -> tuple[I64, I64]:
 
 def _bound(f: Fst, n: int) -> float:
     """A cost that none of the n best strings exceeds: the best paths have as many; inf if few have."""
-    asked = PATHS_A_STRING * n
-    search, in_costs = BestFirst(f, asked), f.as_semiring("log64")
+    remaining = PATHS_A_STRING * n
+    search, in_costs = BestFirst(f, remaining), f.as_semiring("log64")
     seen: set[tuple[int, ...]] = set()
-    while asked > 0:
-        wanted = min(asked, n)
+    while remaining > 0:
+        wanted = min(remaining, n)
         bounds, arcs = search.more(wanted)
         for path in paths_of(in_costs, bounds, arcs) if len(bounds) > 1 else []:
             seen.add(path.ilabels)
@@ -117,7 +117,7 @@ def _bound(f: Fst, n: int) -> float:
                 return path.weight + ROUNDING * (1 + abs(path.weight))
         if len(bounds) <= wanted:
             break
-        asked -= wanted
+        remaining -= wanted
     return math.inf
 
 

@@ -24,12 +24,12 @@ class BestFirst:
     the exact cost that is still to come (A* search).
     """
 
-    def __init__(self, f: Fst, wanted: int = 0) -> None:
+    def __init__(self, f: Fst, expected: int = 0) -> None:
         """Prepare a search.
 
         Args:
             f: the machine.
-            wanted: how many paths will be asked for at most, which saves work; 0: unknown.
+            expected: how many paths will be asked for at most, which saves work; 0: unknown.
 
         Raises:
             InputError: if there is a cycle of negative cost.
@@ -42,7 +42,7 @@ class BestFirst:
         self._state = np.empty(FIRST_ROOM, np.int32)
         self._parent = np.empty(FIRST_ROOM, np.int64)
         self._arc = np.empty(FIRST_ROOM, np.int64)
-        room = wanted if wanted <= MOST_KNOWN else 0
+        room = expected if expected <= MOST_KNOWN else 0
         self._known, self._spare = np.empty(room), np.empty(room, np.int64)
         self._counters = np.zeros(4, np.int64)
         if f.num_states and self._ahead[f.start] < np.inf:

@@ -69,11 +69,11 @@ def useful_part(f: Fst) -> Useful:
     """The states and arcs that lie on paths."""
     useful = useful_states(f)
     is_final = useful & (f.final != f.semiring.zero)
-    kept = useful[f.source] & useful[f.nextstate] & (f.weight != f.semiring.zero)
-    arc = np.flatnonzero(kept)
+    keep = useful[f.source] & useful[f.nextstate] & (f.weight != f.semiring.zero)
+    arc = np.flatnonzero(keep)
     if len(arc) == f.num_arcs:
         return Useful(f.offsets, f.nextstate, is_final, arc)
-    offsets = np.concatenate(([0], np.cumsum(kept)))[f.offsets]
+    offsets = np.concatenate(([0], np.cumsum(keep)))[f.offsets]
     return Useful(offsets, f.nextstate[arc], is_final, arc)
 
 

@@ -173,16 +173,19 @@ def _sums(f: Fst, code: int, weight: F64, final: F64, reverse: bool) -> F64:
     """[V] the sums in the semiring of that code, whatever the machine's own is."""
     if not f.num_states:
         return np.zeros(0)
+    # A sum is kept as (low, total): low is its least cost, total the sum of exp(low - cost), [V] each.
     seed = final if reverse else _start_seed(f, code)
     low, total = seed.copy(), np.where(seed < np.inf, 1.0, 0.0)
     if code == PROBABILITY:
         total = seed.copy()
     graph = _Graph(f.offsets, f.nextstate, weight)
+    # 1. Without cycles: one pass in topological order.
     order = topological_order(f)
     if order is not None:
         walk = kernels.sum_backward if reverse else kernels.sum_forward
         walk(code, *graph, order, low, total)
     else:
+        # 2. With cycles: component by component, each a linear system of its own.
         _sum_cyclic(f, code, _reversed(f, graph) if reverse else graph, reverse, low, total)
     return total if code == PROBABILITY else low
 
@@ -200,17 +203,22 @@ def _reversed(f: Fst, graph: _Graph) -> _Graph:
 
 def _sum_cyclic(f: Fst, code: int, graph: _Graph, reverse: bool, low: F64, total: F64) -> None:
     """Sum component by component into `low` and `total`, which hold the seeds."""
-    found = strong_components(f)
-    component = (found.number - 1 - found.of).astype(np.int32) if reverse else found.of
-    bounds, order = sorting.counting_order(component, found.number)
+    components = strong_components(f)
+    component = (
+        (components.number - 1 - components.of).astype(np.int32) if reverse else components.of
+    )
+    # 1. Components in topological order (reversed if sums run backwards), members together.
+    bounds, order = sorting.counting_order(component, components.number)
     at, solved = 0, False
     while True:
+        # 2. Sweeps inside each component until they converge; one at which they do not is handed back.
         status, at = kernels.sum_components(
             code, *graph, component, order, bounds, low, total, at, solved
         )
         if status == systems.SOLVED:
             return
         members = order[bounds[at] : bounds[at + 1]]
+        # 3. That one by sparse LU: a solution without negative entries exists only if the sum converges.
         solved = status == systems.UNDECIDED and solve(code, *graph, component, members, low, total)
         if not solved:
             raise divergence(members, code)

@@ -67,7 +67,7 @@ def chains(f: Fst, bounds: I64, arcs: I64) -> Fst:
     leaves = np.where(first, 0, np.arange(len(arcs)))
     order = np.argsort(leaves, kind="stable")
     offsets = np.concatenate(([0], np.cumsum(np.bincount(leaves, minlength=len(arcs) + 1))))
-    kept = arcs[order]
+    ordered = arcs[order]
     final = np.full(len(arcs) + 1, f.semiring.zero, f.semiring.dtype)
     ends = bounds[1:][lengths > 0]
     final[ends] = f.final[f.nextstate[arcs[ends - 1]]]
@@ -75,10 +75,10 @@ def chains(f: Fst, bounds: I64, arcs: I64) -> Fst:
         final[0] = f.final[f.start]
     return f.with_trusted(
         offsets=offsets.astype(np.int64),
-        ilabel=f.ilabel[kept],
-        olabel=f.olabel[kept],
+        ilabel=f.ilabel[ordered],
+        olabel=f.olabel[ordered],
         nextstate=(order + 1).astype(np.int32),
-        weight=f.weight[kept],
+        weight=f.weight[ordered],
         final=final,
         start=0,
     )

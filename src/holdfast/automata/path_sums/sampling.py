@@ -87,7 +87,7 @@ def _random_ranks(below: int, limbs: int, n: int, generator: np.random.Generator
         1 << min(max(bits - kernels.LIMB_BITS * k, 0), kernels.LIMB_BITS) for k in range(limbs)
     ]
     bound = [(below >> (kernels.LIMB_BITS * k)) & kernels.LIMB for k in range(limbs)]
-    made = np.empty((n, limbs), np.int64)
+    ranks = np.empty((n, limbs), np.int64)
     todo = np.arange(n)
     while len(todo):
         drawn = generator.integers(0, sizes, (len(todo), limbs), np.int64)
@@ -95,9 +95,9 @@ def _random_ranks(below: int, limbs: int, n: int, generator: np.random.Generator
         for k in range(limbs - 1, -1, -1):
             less |= equal & (drawn[:, k] < bound[k])
             equal &= drawn[:, k] == bound[k]
-        made[todo[less]] = drawn[less]
+        ranks[todo[less]] = drawn[less]
         todo = todo[~less]
-    return made
+    return ranks
 
 
 def _by_weight(

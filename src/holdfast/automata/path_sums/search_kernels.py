@@ -111,9 +111,9 @@ def advance(
     known: Any,
     spare: Any,
     counters: Any,
-    found: Any,
+    complete: Any,
 ) -> int:
-    """Go on until `found` is full of items, each the end of a complete path, best first.
+    """Go on until `complete` is full of items, each the end of a complete path, best first.
 
     Args:
         offsets: i64[V + 1], arcs of each state.
@@ -130,12 +130,14 @@ def advance(
         known: f64[n], see `is_needed`.
         spare: i64[n].
         counters: i64[4].
-        found: i64[n], complete items.
+        complete: i64[n], complete items.
 
     Returns:
         ENOUGH, EXHAUSTED, or FULL if there is no room for more items: give more and call again.
     """
-    while counters[FOUND] < len(found):
+    while counters[FOUND] < len(complete):
+        # 1. The prefix with the least regret (its cost over the best path's) is next; at equal regret the
+        # one with the fewest arcs to go.
         if counters[HEAP] == 0:
             return EXHAUSTED
         item = item_of(ties[0])
@@ -144,8 +146,9 @@ def advance(
             return FULL
         regret, _ = heap_pop(keys, ties, counters[HEAP])
         counters[HEAP] -= 1
+        # 2. One that has ended is the next path: nothing open can be better.
         if state < 0:
-            found[counters[FOUND]] = item
+            complete[counters[FOUND]] = item
             counters[FOUND] += 1
             continue
         # One of the next prefixes carries on this one's path; only the others are new ones.
@@ -160,12 +163,14 @@ def advance(
                 cost = final[state]
             if cost == np.inf:
                 continue
+            # 3. Each other continuation is a deviation: its regret grows by what the arc costs more than
+            # the best way on. It is kept only if it can still be among the best.
             after = regret + regret_of(cost, ahead[state])
             if arc != heir and not is_needed(known, spare, counters, after):
                 continue
-            made = counters[ITEMS]
-            state_of[made], parent[made], arc_of[made] = target, item, arc
-            heap_push(keys, ties, counters[HEAP], after, tie(to_go + 1, made))
+            child = counters[ITEMS]
+            state_of[child], parent[child], arc_of[child] = target, item, arc
+            heap_push(keys, ties, counters[HEAP], after, tie(to_go + 1, child))
             counters[ITEMS] += 1
             counters[HEAP] += 1
     return ENOUGH

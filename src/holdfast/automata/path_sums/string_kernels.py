@@ -26,10 +26,10 @@ def grown(array: Any, size: int) -> Any:
     """The array with room for at least `size` entries."""
     if size <= len(array):
         return array
-    made = np.empty(max(size, 2 * len(array)), array.dtype)
+    longer = np.empty(max(size, 2 * len(array)), array.dtype)
     for at in range(len(array)):
-        made[at] = array[at]
-    return made
+        longer[at] = array[at]
+    return longer
 
 
 @compiled

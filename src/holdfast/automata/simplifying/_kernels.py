@@ -23,9 +23,9 @@ def grown(array: Any, needed: int) -> Any:
     """The array itself if it has room for so many entries, else a copy of at least twice the length."""
     if needed <= len(array):
         return array
-    made = np.zeros(max(needed, 2 * len(array)), array.dtype)
-    made[: len(array)] = array
-    return made
+    longer = np.zeros(max(needed, 2 * len(array)), array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 @compiled

@@ -95,13 +95,13 @@ def _closure(code: int, source: int, is_summed: bool, epsilons: Epsilons) -> tup
     cost[source] = 0.0
     if count == 1 and not cyclic[component[source]]:
         return SOLVED, -1, count
-    found = np.empty(count, np.int64)
+    closure = np.empty(count, np.int64)
     for at in range(count):
-        found[at] = component[members[at]]
-    sort_in_place(found, count)
+        closure[at] = component[members[at]]
+    sort_in_place(closure, count)
     for at in range(count):
-        c = found[at]
-        if at and c == found[at - 1]:
+        c = closure[at]
+        if at and c == closure[at - 1]:
             continue
         inside = order[bounds[c] : bounds[c + 1]]
         if cyclic[c]:
@@ -126,14 +126,14 @@ def _closure(code: int, source: int, is_summed: bool, epsilons: Epsilons) -> tup
 def without_epsilons(
     code: int,
     arcs_of: Arcs,
-    wanted: Any,
+    keep: Any,
     epsilons: Epsilons,
     first: int,
     is_summed: bool,
-    made_offsets: Any,
-    made_arc: Any,
-    made_cost: Any,
-    made_final: Any,
+    out_offsets: Any,
+    out_arc: Any,
+    out_cost: Any,
+    out_final: Any,
 ) -> tuple[int, int, int]:
     """Every wanted state gets the arcs and the final weight of the states in its closure.
 
@@ -142,14 +142,14 @@ def without_epsilons(
     Args:
         code: how costs add.
         arcs_of: the other arcs.
-        wanted: bool[V].
+        keep: bool[V].
         epsilons: the epsilon arcs.
         first: the state to begin with.
         is_summed: whether the sums of its closure are known already.
-        made_offsets: i64[V + 1] is set to the offsets of the result.
-        made_arc: i64[*] is set to an arc with the labels and the nextstate of each of its arcs.
-        made_cost: f64[*] is set to their costs.
-        made_final: f64[V] is set to the final costs; infinite before.
+        out_offsets: i64[V + 1] is set to the offsets of the result.
+        out_arc: i64[*] is set to an arc with the labels and the nextstate of each of its arcs.
+        out_cost: f64[*] is set to their costs.
+        out_final: f64[V] is set to the final costs; infinite before.
 
     Returns:
         How it ended: SOLVED, FULL, DIVERGES or UNDECIDED; at which state; and the component of the latter
@@ -158,10 +158,10 @@ def without_epsilons(
     offsets, ilabel, olabel, nextstate, weight, final = arcs_of
     members, cost = epsilons.members, epsilons.cost
     slots = np.full(64, -1, np.int64)
-    for state in range(first, len(wanted)):
-        arcs = made_offsets[state]
-        made_offsets[state + 1] = arcs
-        if not wanted[state]:
+    for state in range(first, len(keep)):
+        arcs = out_offsets[state]
+        out_offsets[state + 1] = arcs
+        if not keep[state]:
             continue
         status, c, count = _closure(code, state, is_summed and state == first, epsilons)
         if status != SOLVED:
@@ -169,7 +169,7 @@ def without_epsilons(
         gathered = 0
         for at in range(count):
             gathered += offsets[members[at] + 1] - offsets[members[at]]
-        if arcs + gathered > len(made_arc):
+        if arcs + gathered > len(out_arc):
             return FULL, state, arcs + gathered
         size = 64
         while size < 2 * gathered:
@@ -186,8 +186,8 @@ def without_epsilons(
                 # A slot holds where an arc was written; what an earlier state wrote does not count.
                 key = mixed(np.int64(ilabel[arc]) * 0x100000000 + olabel[arc])
                 slot = np.int64(mixed(key + np.uint64(nextstate[arc])) & np.uint64(size - 1))
-                while slots[slot] >= made_offsets[state]:
-                    same = made_arc[slots[slot]]
+                while slots[slot] >= out_offsets[state]:
+                    same = out_arc[slots[slot]]
                     if (
                         ilabel[same] == ilabel[arc]
                         and olabel[same] == olabel[arc]
@@ -195,13 +195,13 @@ def without_epsilons(
                     ):
                         break
                     slot = (slot + 1) & (size - 1)
-                if slots[slot] >= made_offsets[state]:
-                    made_cost[slots[slot]] = plus(code, made_cost[slots[slot]], summed)
+                if slots[slot] >= out_offsets[state]:
+                    out_cost[slots[slot]] = plus(code, out_cost[slots[slot]], summed)
                     continue
                 slots[slot] = arcs
-                made_arc[arcs] = arc
-                made_cost[arcs] = summed
+                out_arc[arcs] = arc
+                out_cost[arcs] = summed
                 arcs += 1
-        made_final[state] = total
-        made_offsets[state + 1] = arcs
-    return SOLVED, len(wanted), -1
+        out_final[state] = total
+        out_offsets[state + 1] = arcs
+    return SOLVED, len(keep), -1

@@ -98,8 +98,8 @@ def _removed(f: Fst, epsilon: Bools, memory: int) -> Fst:
     ilabel, olabel, nextstate = (part[leaving] for part in (f.ilabel, f.olabel, f.nextstate))
     arcs_of = kernels.Arcs(offsets, ilabel, olabel, nextstate, costs.arc[leaving], costs.final)
     # No path comes any more to states that only epsilons enter.
-    wanted = np.zeros(f.num_states, np.bool_)
-    wanted[nextstate] = wanted[f.start] = True
+    keep = np.zeros(f.num_states, np.bool_)
+    keep[nextstate] = keep[f.start] = True
     made_offsets = np.zeros(f.num_states + 1, np.int64)
     final = np.full(f.num_states, np.inf)
     room = max(len(leaving), 16)
@@ -110,7 +110,7 @@ def _removed(f: Fst, epsilon: Bools, memory: int) -> Fst:
     raised: set[int] = set()
     while True:
         status, state, detail = kernels.without_epsilons(
-            costs.code, arcs_of, wanted, epsilons, state, is_summed, made_offsets, arc, cost, final
+            costs.code, arcs_of, keep, epsilons, state, is_summed, made_offsets, arc, cost, final
         )
         is_summed = False
         epsilons.stamp.fill(-1)  # the state is begun again
@@ -119,7 +119,7 @@ def _removed(f: Fst, epsilon: Bools, memory: int) -> Fst:
         if status == kernels.FULL:
             most = memory // ARC_BYTES
             if detail > large:  # once; no estimate is twice what there will be
-                detail = max(detail, _estimate(alone, f, leaving, wanted) // 2)
+                detail = max(detail, _estimate(alone, f, leaving, keep) // 2)
                 large = memory
             if detail > most:
                 reached = f"{detail:,} arcs, after {state:,} of {f.num_states:,} states"
@@ -150,7 +150,7 @@ def _removed(f: Fst, epsilon: Bools, memory: int) -> Fst:
     )
 
 
-def _estimate(epsilons: Fst, f: Fst, leaving: I64, wanted: Bools) -> int:
+def _estimate(epsilons: Fst, f: Fst, leaving: I64, keep: Bools) -> int:
     """About how many arcs the result has, in linear time.
 
     The least of n exponential numbers has the mean 1 / n, and the least of a closure is found without
@@ -165,4 +165,4 @@ def _estimate(epsilons: Fst, f: Fst, leaving: I64, wanted: Bools) -> int:
         least = np.full(f.num_states, np.inf)
         np.minimum.at(least, f.source[leaving], random.exponential(size=len(leaving))[kind])
         sums += useful_sums(epsilons, TROPICAL, free, least, reverse=True)
-    return int(((SAMPLES - 1) / sums[wanted]).sum())
+    return int(((SAMPLES - 1) / sums[keep]).sum())

@@ -93,12 +93,12 @@ def _symbols(f: Fst, pushed: F64, delta: float) -> _Symbols:
         pair = f.ilabel * np.int64(len(outputs)) + output
     alphabet = alphabet_of(pair, f.source, f.nextstate, value)
     _check_deterministic(f, alphabet.place, len(alphabet.labels))
-    kept = np.flatnonzero(alphabet.representatives)
-    group = alphabet.group[alphabet.place[kept]].astype(np.int64)
+    classes = np.flatnonzero(alphabet.representatives)
+    group = alphabet.group[alphabet.place[classes]].astype(np.int64)
     if weights > 1:
-        symbol = np.unique(group * weights + weight[kept], return_inverse=True)[1]
-        return _Symbols(kept, symbol.astype(np.int32), int(symbol.max(initial=-1)) + 1)
-    return _Symbols(kept, group.astype(np.int32), len(alphabet.offsets) - 1)
+        symbol = np.unique(group * weights + weight[classes], return_inverse=True)[1]
+        return _Symbols(classes, symbol.astype(np.int32), int(symbol.max(initial=-1)) + 1)
+    return _Symbols(classes, group.astype(np.int32), len(alphabet.offsets) - 1)
 
 
 def _check_deterministic(f: Fst, place: I32, labels: int) -> None:

@@ -138,8 +138,10 @@ def refine(source: Any, symbol: Any, target: Any, symbols: int, kind: Any, kinds
         cord_end[of] = cord_bounds[of + 1]
     cords = symbols
 
+    # 1. Until neither blocks nor cords are new, each splits the other.
     next_block, cord = 1, 0
     while cord < cords:
+        # 2. A cord parts blocks: their states have an arc of it, or have none.
         count = 0
         for at in range(cord_begin[cord], cord_end[cord]):
             state = source[cord_items[at]]
@@ -149,6 +151,7 @@ def refine(source: Any, symbol: Any, target: Any, symbols: int, kind: Any, kinds
         blocks = _split(touched, count, items, place, block, begin, end, marks, blocks)
         cord += 1
         while next_block < blocks:
+            # 3. A new block parts cords: their arcs enter it, or do not.
             count = 0
             for position in range(begin[next_block], end[next_block]):
                 state = items[position]

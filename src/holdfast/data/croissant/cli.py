@@ -49,12 +49,12 @@ def validate(
     from holdfast.data.croissant.rules import checking
     from holdfast.files import write_whole
 
-    found = checking.validate(
+    validation = checking.validate(
         description, strict=strict, data=data, **files.build(), **vars(access)
     )
     if sarif is not None:
-        write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
-    return replace(found, log=sarif)
+        write_whole(sarif, json.dumps(validation.sarif(), indent=2).encode())
+    return replace(validation, log=sarif)
 
 
 @app.command

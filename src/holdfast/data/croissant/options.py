@@ -75,33 +75,33 @@ class FileOptions:
         return {"mapping": pairs(self.mapping, "--map"), "encoding": encodings(self.encoding)}
 
 
-def pairs(given: Sequence[str], option: str) -> dict[str, str]:
+def pairs(items: Sequence[str], option: str) -> dict[str, str]:
     """``["a=b"]`` as a dict.
 
     Raises:
         InputError: if a part has no ``=``.
     """
-    return {name: values[-1] for name, values in grouped(given, option).items()}
+    return {name: values[-1] for name, values in grouped(items, option).items()}
 
 
-def encodings(given: Sequence[str]) -> str | dict[str, str] | None:
+def encodings(items: Sequence[str]) -> str | dict[str, str] | None:
     """``["latin-1"]`` as "latin-1", ``["a=latin-1"]`` as a dict.
 
     Raises:
         InputError: a name without an id beside others.
     """
-    alone = given[0] if len(given) == 1 and "=" not in given[0] else None
-    return alone or (pairs(given, "--encoding") or None)
+    alone = items[0] if len(items) == 1 and "=" not in items[0] else None
+    return alone or (pairs(items, "--encoding") or None)
 
 
-def grouped(given: Sequence[str], option: str) -> dict[str, list[str]]:
+def grouped(items: Sequence[str], option: str) -> dict[str, list[str]]:
     """``["a=b", "a=c"]`` as ``{"a": ["b", "c"]}``.
 
     Raises:
         InputError: if a part has no ``=``.
     """
-    found: dict[str, list[str]] = {}
-    for part in given:
+    groups: dict[str, list[str]] = {}
+    for part in items:
         name, equals, value = part.partition("=")
         if not equals or not name:
             raise InputError(
@@ -111,5 +111,5 @@ def grouped(given: Sequence[str], option: str) -> dict[str, list[str]]:
                 found=part,
                 expected="NAME=VALUE, as in split=train",
             )
-        found.setdefault(name, []).append(value)
-    return found
+        groups.setdefault(name, []).append(value)
+    return groups

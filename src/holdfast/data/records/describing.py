@@ -112,14 +112,16 @@ class Description(Answer):
     def findings(self) -> Sequence[Finding]:
         """What it holds."""
         records = counted(self.records, "record")
-        found = [Finding(f"{counted(self.images, 'image')} in {records}.", "fidelities")]
+        findings = [Finding(f"{counted(self.images, 'image')} in {records}.", "fidelities")]
         if self.columns:
             columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
-            found.append(Finding(f"{columns}.", lead="Columns:"))
+            findings.append(Finding(f"{columns}.", lead="Columns:"))
         if self.classes:
             shown = ", ".join(self.classes[:10]) + (", ..." if len(self.classes) > 10 else "")
-            found.append(Finding(shown, lead=f"{counted(len(self.classes), 'class', 'classes')}:"))
-        return [*found, *unchanged(self.notes.get("reasons") or {})]
+            findings.append(
+                Finding(shown, lead=f"{counted(len(self.classes), 'class', 'classes')}:")
+            )
+        return [*findings, *unchanged(self.notes.get("reasons") or {})]
 
     def sections(self) -> Sequence[Section]:
         """What each fidelity costs and shows."""

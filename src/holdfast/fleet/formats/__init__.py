@@ -68,13 +68,13 @@ def recognise(path: Path) -> Format | None:
     head = first_bytes(path)
     if not head.strip():
         return None
-    found = next((known for known in FORMATS if _fits(known, head, path)), None)
-    if found is None and is_compressed(path):
+    form = next((known for known in FORMATS if _fits(known, head, path)), None)
+    if form is None and is_compressed(path):
         with open_source(path) as source:  # bzip2 gives rubbish first and finds the damage later
             for _ in range(_CHECKED_PIECES):
                 if not read_exactly(source, SNIFFED_BYTES, path):
                     break
-    return found
+    return form
 
 
 def _fits(known: Format, head: bytes, path: Path) -> bool:

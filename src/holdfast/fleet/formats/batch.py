@@ -210,18 +210,18 @@ def clean(
         lines: table -> 1-based line of each row in the source, where the format knows it.
         source: what was read.
     """
-    kept = dict(tables)
+    result = dict(tables)
     for name in [name for name in tables if name != "rejects"]:
         reasons = faults(tables[name])
         if reasons.null_count == len(reasons):
             continue
         bad = pc.is_valid(reasons)
-        kept[name] = tables[name].filter(pc.invert(bad))
+        result[name] = tables[name].filter(pc.invert(bad))
         line = lines.get(name, pa.nulls(len(reasons), pa.int64()))
         rows = tables[name].filter(bad).to_pylist()
         raw = [{k: v for k, v in row.items() if v not in (None, "", [])} for row in rows]
         rejects = Rejects(str(source))
         rejects.add_all(reasons.filter(bad), flat(line).filter(bad), map(json.dumps, raw))
-        before = kept.get("rejects", REJECTS.empty_table())
-        kept["rejects"] = pa.concat_tables([before, rejects.table()]).sort_by("line")
-    return kept
+        before = result.get("rejects", REJECTS.empty_table())
+        result["rejects"] = pa.concat_tables([before, rejects.table()]).sort_by("line")
+    return result

@@ -355,14 +355,14 @@ def texts(values: Column) -> pa.Array:
     return array.cast(pa.string())
 
 
-def xids(given: Column, *said: pa.Array) -> pa.Array:
+def xids(column: Column, *texts: pa.Array) -> pa.Array:
     """XIDs (int32) as given, else out of what the check or the message says."""
-    array = flat(given)
+    array = flat(column)
     if pa.types.is_floating(array.type):
         array = array.cast(pa.int64(), safe=False)
     strings = pc.utf8_trim_whitespace(array.cast(pa.string()))
     found = matching(strings, r"^\d{1,4}$").cast(pa.int32())
-    for source in map(coded, said):
+    for source in map(coded, texts):
         words = source.dictionary
         if pc.any(pc.match_substring(words, "xid", ignore_case=True)).as_py():
             number = pc.struct_field(pc.extract_regex(words, _XID), "xid").cast(pa.int32())

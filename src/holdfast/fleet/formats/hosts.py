@@ -138,7 +138,7 @@ def excluded_hosts(values: Column) -> pa.Array:
 
 
 def _excluded(line: str) -> list[str]:
-    found = set()
+    names = set()
     words = iter(line.split())
     for word in words:
         option, _, text = word.partition("=")
@@ -146,5 +146,5 @@ def _excluded(line: str) -> list[str]:
             text = word[2:].removeprefix("=")
         elif option != "--exclude":
             continue
-        found.update(hosts_of((text or next(words, "")).strip("'\"")) or ())
-    return sorted(found)
+        names.update(hosts_of((text or next(words, "")).strip("'\"")) or ())
+    return sorted(names)

@@ -32,8 +32,8 @@ def _read(
 
 
 def _known(text: str | None) -> str | None:
-    said = (text or "").strip()
-    return None if said in BLANKS else said
+    value = (text or "").strip()
+    return None if value in BLANKS else value
 
 
 def _number(text: str | None) -> int | None:

@@ -67,7 +67,7 @@ def json_objects(
 
 def first_objects(head: bytes) -> list[Row]:
     """The JSON objects on the first lines, as far as they are complete; [] if a line is none."""
-    found = []
+    objects = []
     lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip()]
     for line in lines[:_LOOK]:
         try:
@@ -75,8 +75,8 @@ def first_objects(head: bytes) -> list[Row]:
         except ValueError:
             continue
         if isinstance(value, dict):
-            found.append(value)
-    return found if 2 * len(found) >= min(len(lines), _LOOK) else []
+            objects.append(value)
+    return objects if 2 * len(objects) >= min(len(lines), _LOOK) else []
 
 
 def parsed(text: str) -> Any:

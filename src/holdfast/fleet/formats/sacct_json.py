@@ -189,13 +189,13 @@ def _dig(value: Any, *keys: str) -> Any:
 
 def _tres(job: Row, key: str) -> dict[str, int]:
     """Counts by TRES name, for example ``{"cpu": 64, "gres/gpu:h100": 8}``."""
-    found = {}
+    resources = {}
     for item in _dig(job, "tres", key) or []:
         count = number_of(item.get("count"))
         if count is not None and count >= 0:
             name = f"{item['type']}/{item['name']}" if item.get("name") else item["type"]
-            found[name] = count
-    return found
+            resources[name] = count
+    return resources
 
 
 def _attempt(job: Row) -> Row:

@@ -133,7 +133,7 @@ class Layout:
         names = self.columns.get(field, ())
         return (names,) if isinstance(names, str) else tuple(names)
 
-    def found(self, field: str, there: tuple[str, ...], *, exact: bool = False) -> list[str]:
+    def present(self, field: str, there: tuple[str, ...], *, exact: bool = False) -> list[str]:
         """Those of them that are there; a shipped format does not mind their case, unless `exact`."""
         if exact or self.recognized is None:
             return [name for name in self.names(field) if name in there]
@@ -144,7 +144,7 @@ class Layout:
         """Whether these are the columns of a file of the format."""
         assert self.recognized is not None
         lowered = {name.lower() for name in there}
-        has = partial(self.found, there=there, exact=exact)
+        has = partial(self.present, there=there, exact=exact)
         wanted = self.recognized
         return (
             all(map(has, wanted.fields))
@@ -268,7 +268,7 @@ def _parquet(path: Path, layout: Layout) -> Iterator[Records]:
     with file:
         there = tuple(file.schema_arrow.names)
         _check_columns(path, layout, there)
-        wanted = {name for field in layout.columns for name in layout.found(field, there)}
+        wanted = {name for field in layout.columns for name in layout.present(field, there)}
         first = 1
         for piece in file.iter_batches(batch_size=1 << 18, columns=sorted(wanted)):
             yield Records(pa.table(piece), pa.array(range(first, first + len(piece)), pa.int64()))
@@ -276,7 +276,7 @@ def _parquet(path: Path, layout: Layout) -> Iterator[Records]:
 
 
 def _check_columns(path: Path, layout: Layout, there: tuple[str, ...]) -> None:
-    missing = [field for field in layout.columns if not layout.found(field, there)]
+    missing = [field for field in layout.columns if not layout.present(field, there)]
     if missing:
         raise InputError(
             "the column map names columns that the file does not have",
@@ -322,7 +322,7 @@ def _ordered(layout: Layout, piece: pa.Table, path: Path) -> Layout:
     if len({order for order in _ORDERS for form in layout.time.format if order in form}) < 2:
         return layout
     there = tuple(piece.column_names)
-    names = [name for field in sorted(_TIMES) for name in layout.found(field, there)]
+    names = [name for field in sorted(_TIMES) for name in layout.present(field, there)]
     columns = [texts(piece.column(there.index(name))) for name in names]
     dates = pc.extract_regex(pa.chunked_array(columns, pa.string()), _DATE).drop_null()
     if not len(dates):
@@ -351,7 +351,7 @@ def _are_local(piece: pa.Table, layout: Layout) -> bool:
     """Whether the times of the records leave their zone to the user."""
     if layout.time.origin is not None:
         return layout.time.origin.tzinfo is None
-    names = [name for field in _TIMES for name in layout.found(field, tuple(piece.column_names))]
+    names = [name for field in _TIMES for name in layout.present(field, tuple(piece.column_names))]
     return layout.time.format != "iso" or any(are_local(texts(piece[name])) for name in names)
 
 
@@ -371,7 +371,7 @@ def _convert(
     needed = _REQUIRED[layout.table] if layout.table == "health" else ()
     for field in dict.fromkeys([*layout.columns, *needed]):
         # Of a name that occurs twice, the first column counts.
-        names = layout.found(field, there)
+        names = layout.present(field, there)
         found = [flat(piece.column(there.index(name))) for name in names]
         if field == "result":  # of a flag 1 is fine, of an exit code 0
             numbers = partial(_translated, _OF_FLAGS)

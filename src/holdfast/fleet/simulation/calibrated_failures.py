@@ -54,7 +54,7 @@ def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings
     model = fitted.model
     rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
     interval = ends[0], ends[1]
-    rate = findings.found("failures.rate_per_node_day", rounded(rate), model.failures_, interval)
+    rate = findings.record("failures.rate_per_node_day", rounded(rate), model.failures_, interval)
     components = _components(log, outages, findings)
     nodes = set(hosts_of(names) or ()) if names else set()
     return Failures(rate, lemons=_lemons(analysis.lemons, nodes, findings), components=components)
@@ -80,11 +80,11 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     for place, (label, count, _) in enumerate(row.values() for row in ended):
         key = f"failures.components[{place}]"
         interval = clopper_pearson_interval(count, total)
-        share = findings.found(f"{key}.share", rounded(count / total, 3), count, interval)
+        share = findings.record(f"{key}.share", rounded(count / total, 3), count, interval)
         shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
         if label != attribution.UNATTRIBUTED:
             crash = rounded(failed / seen, 3)
-            findings.found(f"{key}.crash", crash, seen, clopper_pearson_interval(failed, seen))
+            findings.record(f"{key}.crash", crash, seen, clopper_pearson_interval(failed, seen))
             shown = {"crash": crash, **signs[label]}
         permanent = _permanent(f"{key}.permanent", outages, findings)
         components.append(Component(label, share, permanent=permanent, **shown))
@@ -112,7 +112,7 @@ def _permanent(key: str, outages: OutageTimes, findings: Findings) -> float:
         return findings.assumed(key, "the log has no outages of nodes", Component.permanent)
     interval = clopper_pearson_interval(outages.long, outages.known)
     share = rounded(outages.long / outages.known, 3)
-    return findings.found(key, share, outages.known, interval)
+    return findings.record(key, share, outages.known, interval)
 
 
 # --- Lemon nodes ---------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def _lemons(ranking: LemonRanking, nodes: set[str], findings: Findings) -> Lemon
     worse = {*ranking.lemons, *ranking.lemons_out}  # also those that are drained by now
     lemon_rows = [row for row in table if row["node"] in worse & nodes]
     if not lemon_rows:
-        findings.found("failures.lemons.count", 0, len(table))
+        findings.record("failures.lemons.count", 0, len(table))
         return Lemons()
     others = [row for row in table if row["node"] not in worse]
     days = sum(row["node_days"] for row in others)
@@ -133,7 +133,7 @@ def _lemons(ranking: LemonRanking, nodes: set[str], findings: Findings) -> Lemon
         row["node"]: rounded(min(max(row["shrunk_rate"] / max(healthy, 1e-300), 1.0), 1e4), 3)
         for row in lemon_rows
     }
-    findings.found("failures.lemons.nodes", None, len(lemon_rows))
+    findings.record("failures.lemons.nodes", None, len(lemon_rows))
     return Lemons(nodes=dict(sorted(factors.items())))
 
 
@@ -173,9 +173,9 @@ def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
     long = ended[ended > split]
     fast = uniform_range(short)
     slow = uniform_range(long) if long.size else fast
-    findings.found("repair.fast_min", fast[0], short.size)
+    findings.record("repair.fast_min", fast[0], short.size)
     if long.size:
-        findings.found("repair.slow_min", slow[0], long.size)
+        findings.record("repair.slow_min", slow[0], long.size)
     else:
         findings.assumed("repair.slow_min", "no outage is of another kind: as the short ones")
     decided = [row for row in rows if row["over"] or row["lasted_s"] > split]

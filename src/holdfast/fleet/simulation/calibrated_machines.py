@@ -38,7 +38,7 @@ def cluster(log: FleetLog, runs: Records, findings: Findings) -> Cluster:
     node_names = _nodes(log)
     needed = max(math.ceil(int(runs.gpus.max()) / per_node), 1)
     count = max(len(node_names) or math.ceil(_peak(runs) / per_node), needed)
-    findings.found("cluster.nodes", count, len(node_names) or None)
+    findings.record("cluster.nodes", count, len(node_names) or None)
     if node_names and needed > len(node_names):
         findings.note(
             f"{counted(len(node_names), 'node')} are known, but a job ran on {needed:,}: so many are "
@@ -46,7 +46,7 @@ def cluster(log: FleetLog, runs: Records, findings: Findings) -> Cluster:
         )
     names = fold(node_names) if count == len(node_names) else ""
     if names:
-        findings.found("cluster.names", None, count)
+        findings.record("cluster.names", None, count)
     else:
         findings.assumed(
             "cluster.names", "names cannot be told or written as a host list: numbered"
@@ -64,14 +64,14 @@ def _gpus_per_node(log: FleetLog, runs: Records, findings: Findings) -> int:
     spread = runs.node_count > 0
     if sizes:
         usual = max(sizes, key=lambda row: (row["n"], row["size"]))
-        per_node = findings.found(key, int(usual["size"]), usual["n"])
+        per_node = findings.record(key, int(usual["size"]), usual["n"])
         if others := sum(row["n"] for row in sizes) - usual["n"]:
             findings.note(
                 f"{counted(others, 'node')} have another number of GPUs than {per_node}: simulated alike."
             )
     elif spread.any():
         most = int(np.ceil(runs.gpus[spread] / runs.node_count[spread]).max())
-        per_node = findings.found(key, most)
+        per_node = findings.record(key, most)
     else:
         per_node = Cluster.gpus_per_node
         findings.assumed(key, "neither an inventory nor attempts tell it")
@@ -131,7 +131,7 @@ def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]
     worth = {name: stated.get(name, 0.0) for name in names}
     levels = sorted(set(worth.values()))
     return tuple(
-        Qos(name, findings.found(f"qos[{place}].priority", levels.index(worth[name]) + 1))
+        Qos(name, findings.record(f"qos[{place}].priority", levels.index(worth[name]) + 1))
         for place, name in enumerate(sorted(names, key=lambda name: (worth[name], name)))
     )
 
@@ -169,22 +169,22 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> dict[str
         JOIN (SELECT key, exit_code, exit_signal FROM {log.executions}) AS ends USING (key)
         LEFT JOIN {log.table("qos")} AS qos ON victims.qos = qos.qos"""
     )
-    findings.found("scheduler.preemption", None, len(victims))
+    findings.record("scheduler.preemption", None, len(victims))
     if not len(victims):
         return {"preemption": False}
     evidence, graces, runtime_s, age_s, died = (column.to_numpy() for column in victims.columns)
     stated = graces[~np.isnan(graces)]
     if stated.size:
-        grace = findings.found("scheduler.grace", float(np.median(stated)), stated.size)
+        grace = findings.record("scheduler.grace", float(np.median(stated)), stated.size)
     else:
         grace = min(log.assumptions.preemption_grace_s, typical_s)
         findings.assumed("scheduler.grace", "no qos table; the grace of the fleet's assumptions")
     key = "scheduler.preempt_after"
-    told = {"preemption": True, "grace_s": grace}
+    settings = {"preemption": True, "grace_s": grace}
     heard = age_s[evidence == "log"]
     if heard.size:
         after = rounded_time(max(float(heard.min()), 0.0))
-        return {**told, "preempt_after_s": findings.found(key, after, heard.size)}
+        return {**settings, "preempt_after_s": findings.record(key, after, heard.size)}
     labelled = evidence == "label"
     sure = labelled if labelled.sum() >= SURE_PREEMPTIONS else labelled | True
     left = np.where(np.isnan(graces), grace, graces)
@@ -192,8 +192,8 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> dict[str
     after = rounded_time(float(np.maximum(runtime_s - left, 0.0)[sure].min()))
     youngest = float(runtime_s[sure].min())
     bounds = (min(max(youngest - grace, 0.0), after), max(youngest, after))
-    findings.found(key, after, int(sure.sum()), bounds, "as bounds")
-    return {**told, "preempt_after_s": after}
+    findings.record(key, after, int(sure.sum()), bounds, "as bounds")
+    return {**settings, "preempt_after_s": after}
 
 
 def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float:
@@ -213,7 +213,7 @@ def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float
         findings.assumed(key, "no attempt follows another one of its job")
         return min(Scheduler.requeue_delay_s, rounded(typical_s, 2))
     middle, low, high = median_interval(delays)
-    return findings.found(key, middle, delays.size, (low, high))
+    return findings.record(key, middle, delays.size, (low, high))
 
 
 def _longest_limit(those: Cohort, findings: Findings) -> float:
@@ -223,7 +223,7 @@ def _longest_limit(those: Cohort, findings: Findings) -> float:
         findings.assumed("scheduler.time_limit", "no job of the log has a time limit")
         return Scheduler.time_limit_s
     longest = min(float(limits.max()), 366 * DAY_S)
-    findings.found("scheduler.time_limit", longest, limits.size)
+    findings.record("scheduler.time_limit", longest, limits.size)
     if unlimited := limit.size - limits.size:
         findings.note(
             f"{counted(unlimited, 'job')} without a time limit get at most {duration(longest)}."

@@ -108,7 +108,7 @@ def workload(
     """
     jobs_per_day, hours, days = _arrivals(those, findings)
     users = max(len(set(those.runs.user.tolist())), 1)
-    findings.found("workload.users", users, those.runs.gpus.size)
+    findings.record("workload.users", users, those.runs.gpus.size)
     sizes = _sizes(log, those, cluster, classes, findings)
     ends = _ends(log, those, findings)
     short = _short_limits(those, ends, findings)
@@ -138,13 +138,13 @@ def _arrivals(
             findings.assumed(key, f"the log covers {duration(days * DAY_S)}, less than {least:g} d")
         else:
             weights.append(_weights(place, counts, open_h, size))
-            findings.found(key, None, counts.sum())
+            findings.record(key, None, counts.sum())
     by_hour, by_day = weights
     shape = np.array(by_hour)[_place(hour, 24)] * np.array(by_day)[_place(hour, 7)]
     weight = float((shape * open_h).sum()) / (days * 24)  # the window may cover busy hours only
     interval = poisson_interval(arrival_s.size, days * weight)
     rate = rounded(arrival_s.size / days / weight)
-    jobs_per_day = findings.found("workload.jobs_per_day", rate, arrival_s.size, interval)
+    jobs_per_day = findings.record("workload.jobs_per_day", rate, arrival_s.size, interval)
     return jobs_per_day, by_hour, by_day
 
 
@@ -200,9 +200,9 @@ def _sizes(
         key = f"workload.sizes[{place}]"
         low, high = (each / HOUR_S for each in work.mean_ci95)
         interval = clopper_pearson_interval(count, total)
-        share = findings.found(f"{key}.share", rounded(count / total), count, interval)
-        findings.found(f"{key}.hours", hours, count, (low, high))
-        findings.found(f"{key}.spread", spread, completed, work.sigma_ci95)
+        share = findings.record(f"{key}.share", rounded(count / total), count, interval)
+        findings.record(f"{key}.hours", hours, count, (low, high))
+        findings.record(f"{key}.spread", spread, completed, work.sigma_ci95)
         sizes.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
     return tuple(sizes)
 
@@ -212,19 +212,19 @@ def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
     return np.where(gpus > gpus_per_node, -(-gpus // gpus_per_node) * gpus_per_node, gpus)
 
 
-def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
+def merged_sizes(gpus: Array, occupied_s: Array, cluster: Cluster) -> Array:
     """The sizes that are simulated: those that matter as they are, others the nearest power of two.
 
     Args:
         gpus: of each job, shape [jobs].
-        held_s: time that each job was on its nodes, shape [jobs].
+        occupied_s: time that each job was on its nodes, shape [jobs].
         cluster: that they have to fit on.
     """
     per_node = cluster.gpus_per_node
     most = cluster.nodes * cluster.gpus_per_node
     gpus = np.minimum(on_nodes(gpus, per_node), most)
     values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
-    gpu_time = np.bincount(place, gpus * held_s)
+    gpu_time = np.bincount(place, gpus * occupied_s)
     few = (counts < KEPT_SHARE * gpus.size) | (counts < KEPT_JOBS)
     rare = few & (gpu_time <= KEPT_TIME * gpu_time.sum())
     within = np.minimum(2 ** np.round(np.log2(values)), per_node)
@@ -249,9 +249,9 @@ def _prior(made_s: Array, done: Array, gpus: Array) -> tuple[dict[int, Fit], Pri
     return firm, Prior(center, apart, math.log(max(overall.sigma, 0.05)), 0.5)
 
 
-def _shares(found: Array, names: Sequence[str]) -> Mapping[str, float]:
+def _shares(values: Array, names: Sequence[str]) -> Mapping[str, float]:
     """Shares of the classes of service among some jobs."""
-    shares = {name: rounded(float((found == name).mean())) for name in names}
+    shares = {name: rounded(float((values == name).mean())) for name in names}
     return {name: share for name, share in shares.items() if share and len(names) > 1}
 
 
@@ -281,9 +281,9 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
         scale = rounded(hazard.scale / HOUR_S)
         shape = rounded(hazard.shape, 3) if firm else 1.0
         low, high = (each / HOUR_S for each in hazard.scale_ci95)
-        findings.found(f"{key}.scale_hours", scale, events, (low, high))
+        findings.record(f"{key}.scale_hours", scale, events, (low, high))
         if firm:
-            findings.found(f"{key}.shape", shape, events, hazard.shape_ci95)
+            findings.record(f"{key}.shape", shape, events, hazard.shape_ci95)
         else:
             findings.assumed(
                 f"{key}.shape",
@@ -317,4 +317,4 @@ def _short_limits(those: Cohort, ends: Sequence[End], findings: Findings) -> flo
     bias = short / (count / total) if count else 1.0
     low, high = clopper_pearson_interval(count, total)
     interval = (low * bias, min(high * bias, 1.0))
-    return findings.found("workload.short_limits", rounded(short, 3), total, interval)
+    return findings.record("workload.short_limits", rounded(short, 3), total, interval)

@@ -98,8 +98,8 @@ class Calibration(Answer):
 
     def values(self) -> list[Value]:
         """The estimates that are numbers."""
-        told = [each for each in self.estimates if each.value is not None]
-        return [Value(each.key, float(each.value), each.unit, each.interval) for each in told]  # type: ignore[arg-type]
+        measured = [each for each in self.estimates if each.value is not None]
+        return [Value(each.key, float(each.value), each.unit, each.interval) for each in measured]  # type: ignore[arg-type]
 
     def sections(self) -> list[Section]:
         """The estimates."""

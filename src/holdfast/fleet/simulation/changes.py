@@ -190,7 +190,7 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     """The scenario after one edit: unless the edit is of the failure rate, healthy nodes keep theirs."""
     word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
-        return with_rates_kept(scenario, word(scenario, edit))
+        return with_same_rates(scenario, word(scenario, edit))
     data = plain(scenario)
     targets = known(edit.key)
     for leaf in targets:
@@ -199,7 +199,7 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     after = read(Scenario, data)
     touched = {leaf.steps[0] for leaf in targets} & {"failures", "repair"}
     rate_given = any(leaf.path == RATE for leaf in targets)
-    return with_rates_kept(scenario, after) if touched and not rate_given else after
+    return with_same_rates(scenario, after) if touched and not rate_given else after
 
 
 def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
@@ -280,7 +280,7 @@ def impossible(edit: Edit, expected: str) -> InputError:
 # --- Nodes and lemons ----------------------------------------------------------------------------
 
 
-def with_rates_kept(before: Scenario, after: Scenario) -> Scenario:
+def with_same_rates(before: Scenario, after: Scenario) -> Scenario:
     """`after` with the mean failure rate at which its healthy nodes fail as often as `before`'s.
 
     The rate of a scenario is the mean over nodes in service: it depends on which nodes are lemons, on how

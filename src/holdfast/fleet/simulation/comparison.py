@@ -141,7 +141,7 @@ def _difference(
 
 def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
     notes = []
-    needed = sum(each.wanted_gpu_ms for each in before)
+    needed = sum(each.required_gpu_ms for each in before)
     needed /= sum(each.capacity_gpu_ms for each in before)
     if needed > FULL:
         notes.append(

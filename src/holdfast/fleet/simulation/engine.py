@@ -180,7 +180,7 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
     )
 
 
-def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
+def _rules(scenario: Scenario, seed: int, hazards: Hazards) -> Array:
     scheduler, checkpoint, repair = scenario.scheduler, scenario.checkpoint, scenario.repair
     requeues = [end for end in scenario.workload.ends if end.state == State.REQUEUED.name]
     return records(
@@ -199,7 +199,7 @@ def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
         save_on_signal=checkpoint.save_on_signal,
         nodes_per_rack=scenario.cluster.nodes_per_rack,
         nodes_per_pod=scenario.cluster.nodes_per_pod,
-        **made.rules,
+        **hazards.rules,
         check_interval=max(round(scenario.detection.check_interval_s * 1e3), 1),
         **_ms(scenario.detection, "heartbeat"),
         **_ms(repair, "fast_min", "fast_max", "slow_min", "slow_max"),
@@ -226,7 +226,7 @@ def _classes(scenario: Scenario) -> Array:
     return records(k.CLASS, len(ranks), rank=ranks, weight=np.round(weight), **places)
 
 
-def _nodes(scenario: Scenario, made: Hazards) -> Array:
+def _nodes(scenario: Scenario, hazards: Hazards) -> Array:
     """The nodes, all of them free; the kernel lists them."""
     cluster = scenario.cluster
     pulled = np.isin(scenario.node_names, list(cluster.without))
@@ -239,8 +239,8 @@ def _nodes(scenario: Scenario, made: Hazards) -> Array:
         status=np.where(pulled, k.REMOVED, k.UP),
         free=cluster.gpus_per_node,
         pod=pod,
-        rate=made.rate,
-        scale=made.scale,
+        rate=hazards.rate,
+        scale=hazards.scale,
     )
 
 

@@ -88,7 +88,7 @@ class Findings:
     estimates: list[Estimate] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def found(
+    def record(
         self,
         key: str,
         value: Number,

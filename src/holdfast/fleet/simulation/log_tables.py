@@ -102,9 +102,9 @@ def job_runtimes(job: Array, attempt: Array, runtime_s: Array) -> Array:
     order = np.lexsort((attempt, job))
     jobs = job[order]
     total = np.append(0, runtime_s[order].cumsum())
-    found = np.empty_like(runtime_s)
-    found[order] = total[1:] - total[np.searchsorted(jobs, jobs)]
-    return found
+    runtimes = np.empty_like(runtime_s)
+    runtimes[order] = total[1:] - total[np.searchsorted(jobs, jobs)]
+    return runtimes
 
 
 def _attempts(

@@ -58,7 +58,7 @@ class Metric:
     better: Literal["higher", "lower", ""]
 
     @property
-    def shown_unit(self) -> str:
+    def display_unit(self) -> str:
         """The unit of `scaled`."""
         return "min" if self.unit == "s" else self.unit
 
@@ -74,7 +74,7 @@ class Metric:
 
     def difference(self, value: float, ends: tuple[float, float]) -> str:
         """With sign and 95 % interval: ``"+9.93 points [8.01, 11.8]"``."""
-        unit = "points" if self.unit == "%" else self.shown_unit
+        unit = "points" if self.unit == "%" else self.display_unit
         text, low, high = (brief(self.scaled(each)) for each in (value, *ends))
         return f"{'+' if value > 0 else ''}{text} {unit} [{low}, {high}]"
 
@@ -106,7 +106,7 @@ class Outcome:
     capacity_gpu_ms: float  # GPUs in the cluster x the window
     busy_gpu_ms: float
     productive_gpu_ms: float  # Kept progress
-    wanted_gpu_ms: float  # Productive time that the jobs submitted in the window need
+    required_gpu_ms: float  # Productive time that the jobs submitted in the window need
     # By what took it, see `LOSSES`: progress lost, time hung, initialisation.
     lost_gpu_ms: dict[str, float]
     completed: int  # Jobs
@@ -153,7 +153,7 @@ def outcome(run: Run) -> Outcome:
         capacity_gpu_ms=(end - begin) * working,
         busy_gpu_ms=float((gpus * ran_ms).sum()),
         productive_gpu_ms=float((gpus * a.productive_ms * share).sum()),
-        wanted_gpu_ms=float((run.jobs.work_ms * (run.jobs.gpus * 1.0))[submitted].sum()),
+        required_gpu_ms=float((run.jobs.work_ms * (run.jobs.gpus * 1.0))[submitted].sum()),
         lost_gpu_ms=_losses(run, over),
         completed=int((over & (a.state == State.COMPLETED)).sum()),
         ended=(a.gpus[over] >= TOPS[:, None]).sum(axis=1),
@@ -199,7 +199,7 @@ def large_gpus(largest: int) -> int:
     return 1 << max((largest // 2).bit_length() - 1, 0)
 
 
-def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
+def metrics(outcome: Outcome, chosen: Scope) -> dict[str, float]:
     """One run's outcome by the names of `METRICS`; NaN: nothing to measure in this run.
 
     ETTRs and waits come for each bucket of sizes in the scope, too. Losses of the first order are in
@@ -207,30 +207,32 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
     failed so.
     """
     hours = LONG_RUN_HOURS.index(chosen.long_run_hours)
-    of_runs = {name: found.runs[name][list(chosen.classes), hours].sum(axis=0) for name in RUN_SUMS}
+    of_runs = {
+        name: outcome.runs[name][list(chosen.classes), hours].sum(axis=0) for name in RUN_SUMS
+    }
     large = chosen.large_gpus <= TOPS
     sums = {name: by_size[large].sum() for name, by_size in of_runs.items()}
     at = int(np.searchsorted(TOPS, chosen.large_gpus))
-    day = found.days * HOUR_MS  # a sum in GPU-ms / this: GPU-hours a day
+    day = outcome.days * HOUR_MS  # a sum in GPU-ms / this: GPU-hours a day
     values = {
         "ettr_large_runs": _ratio(sums["ettr"], sums["runs"]),
         "productive_share_of_large_runs": _ratio(sums["run_productive_ms"], sums["run_ms"]),
         "interruptions_per_large_run": _ratio(sums["interruptions"], sums["runs"]),
-        "goodput_share_of_capacity": _ratio(found.productive_gpu_ms, found.capacity_gpu_ms),
-        "goodput_share_of_busy_time": _ratio(found.productive_gpu_ms, found.busy_gpu_ms),
-        "goodput_gpu_hours_per_day": found.productive_gpu_ms / day,
-        "utilisation": _ratio(found.busy_gpu_ms, found.capacity_gpu_ms),
+        "goodput_share_of_capacity": _ratio(outcome.productive_gpu_ms, outcome.capacity_gpu_ms),
+        "goodput_share_of_busy_time": _ratio(outcome.productive_gpu_ms, outcome.busy_gpu_ms),
+        "goodput_gpu_hours_per_day": outcome.productive_gpu_ms / day,
+        "utilisation": _ratio(outcome.busy_gpu_ms, outcome.capacity_gpu_ms),
     }
-    values |= {f"lost_{k}_gpu_hours_per_day": v / day for k, v in found.lost_gpu_ms.items()}
-    failed = _ratio(found.failed[at], found.ended[at])
+    values |= {f"lost_{k}_gpu_hours_per_day": v / day for k, v in outcome.lost_gpu_ms.items()}
+    failed = _ratio(outcome.failed[at], outcome.ended[at])
     values[f"failed_share_of_attempts_gpus_{chosen.large_gpus}_up"] = failed
-    values["completed_jobs_per_day"] = found.completed / found.days
+    values["completed_jobs_per_day"] = outcome.completed / outcome.days
     for size in chosen.sizes:
         values[f"ettr_gpus_{TOPS[size]}"] = _ratio(of_runs["ettr"][size], of_runs["runs"][size])
     for column, name in ((1, "queue_wait_mean_s"), (2, "queue_wait_p90_s")):
-        values[name] = float(found.waits[-1, column])
+        values[name] = float(outcome.waits[-1, column])
         for size in chosen.waits:
-            values[f"{name}_gpus_{TOPS[size]}"] = float(found.waits[size, column])
+            values[f"{name}_gpus_{TOPS[size]}"] = float(outcome.waits[size, column])
     return values
 
 

@@ -164,43 +164,43 @@ def _spoken(seconds: float) -> str:
 # --- What cannot be simulated --------------------------------------------------------------------
 
 
-def check(made: Scenario) -> None:
+def check(scenario: Scenario) -> None:
     """Refuse what cannot be simulated, by the name of its key."""
-    for key, found, expected in _conflicts(made):
+    for key, found, expected in _conflicts(scenario):
         raise wrong(key, found, expected)
 
 
 Conflicts = Iterator[tuple[str, object, str]]
 
 
-def _conflicts(made: Scenario) -> Conflicts:
+def _conflicts(scenario: Scenario) -> Conflicts:
     """(key, what stands there, what should) of values that are wrong beside others."""
-    cluster = made.cluster
-    repair = made.repair
+    cluster = scenario.cluster
+    repair = scenario.repair
     try:
-        datetime.fromisoformat(made.begin)
+        datetime.fromisoformat(scenario.begin)
     except ValueError:
-        yield "begin", made.begin, "a time such as 2024-01-01T00:00:00Z"
-    if cluster.names and len(set(made.node_names)) != cluster.nodes:
+        yield "begin", scenario.begin, "a time such as 2024-01-01T00:00:00Z"
+    if cluster.names and len(set(scenario.node_names)) != cluster.nodes:
         yield "cluster.names", cluster.names, f"the names of {cluster.nodes} different nodes"
-    if strangers := set(cluster.without) - set(made.node_names):
+    if strangers := set(cluster.without) - set(scenario.node_names):
         yield "cluster.without", min(strangers), "a node of the cluster"
     if len(set(cluster.without)) == cluster.nodes:
         yield "cluster.without", "every node", "at least one node that is left"
-    classes = [each.name for each in made.qos]
+    classes = [each.name for each in scenario.qos]
     if not classes or len(set(classes)) != len(classes):
         yield "qos", classes, "one or more classes of service with different names"
     for kind in ("fast", "slow"):
         low, high = (getattr(repair, f"{kind}_{end}_s") for end in ("min", "max"))
         if low > high:
             yield f"repair.{kind}_min", low, f"at most repair.{kind}_max ({high} s)"
-    yield from _workload_conflicts(made, classes)
-    yield from _failure_conflicts(made)
+    yield from _workload_conflicts(scenario, classes)
+    yield from _failure_conflicts(scenario)
 
 
-def _workload_conflicts(made: Scenario, classes: list[str]) -> Conflicts:
-    workload = made.workload
-    per_node = made.cluster.gpus_per_node
+def _workload_conflicts(scenario: Scenario, classes: list[str]) -> Conflicts:
+    workload = scenario.workload
+    per_node = scenario.cluster.gpus_per_node
     for name, count in (("hour_weights", 24), ("day_weights", 7)):
         weights = getattr(workload, name)
         if len(weights) != count or not sum(weights) > 0:
@@ -209,7 +209,7 @@ def _workload_conflicts(made: Scenario, classes: list[str]) -> Conflicts:
         yield "workload.sizes", "nothing", "one or more sizes with shares above zero"
     if not workload.jobs_per_day > 0:
         yield "workload.jobs_per_day", workload.jobs_per_day, "a number above zero"
-    cluster = made.cluster
+    cluster = scenario.cluster
     most = (cluster.nodes - len(set(cluster.without))) * per_node
     for place, size in enumerate(workload.sizes):
         key = f"workload.sizes[{place}]"
@@ -223,11 +223,11 @@ def _workload_conflicts(made: Scenario, classes: list[str]) -> Conflicts:
             yield f"{key}.qos", dict(size.qos), "shares that are not all zero"
 
 
-def _failure_conflicts(made: Scenario) -> Conflicts:
-    failures, lemons, nodes = made.failures, made.failures.lemons, made.cluster.nodes
+def _failure_conflicts(scenario: Scenario) -> Conflicts:
+    failures, lemons, nodes = scenario.failures, scenario.failures.lemons, scenario.cluster.nodes
     if lemons.count > nodes:
         yield "failures.lemons.count", lemons.count, f"at most {nodes}, the nodes"
-    if lemons.nodes and (strangers := set(lemons.nodes) - set(made.node_names)):
+    if lemons.nodes and (strangers := set(lemons.nodes) - set(scenario.node_names)):
         yield "failures.lemons.nodes", min(strangers), "a node of the cluster"
     for place, part in enumerate(failures.components):
         if part.high + part.low > 1 + 1e-9:

@@ -43,7 +43,7 @@ class Difference:
     ci95: tuple[float, float]  # Of `difference`
 
     @property
-    def told(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether the interval excludes zero."""
         return self.ci95[0] > 0 or self.ci95[1] < 0
 
@@ -108,7 +108,7 @@ class WhatIf(Answer):
             return f"{change} leaves the {what} at {before}."
         verb = "raises" if effect.difference > 0 else "lowers"
         by = words.difference(effect.difference, effect.ci95)
-        doubt = "" if effect.told else ", which cannot be told from no change"
+        doubt = "" if effect.is_significant else ", which cannot be told from no change"
         return f"{change} {verb} the {what} from {before} to {after} ({by}){doubt}."
 
     @property
@@ -211,7 +211,9 @@ class WhatIf(Answer):
         sentence = self.recommended or "No interval lies above zero."
         gains = [
             _table(
-                ranked, "Change", f"The {words.label} ({words.shown_unit}), the largest gain first."
+                ranked,
+                "Change",
+                f"The {words.label} ({words.display_unit}), the largest gain first.",
             )
         ]
         return Section(
@@ -253,7 +255,7 @@ def _table(
             "before": words.scaled(each.baseline),
             "after": words.scaled(each.value),
             **_scaled(each),
-            "metric": f"{words.label} ({words.shown_unit})",
+            "metric": f"{words.label} ({words.display_unit})",
         }
         for label, each in rows
         for words in [metric(each.metric)]
@@ -273,7 +275,7 @@ def _scaled(each: Difference) -> dict[str, float]:
 def _figure(rows: Sequence[tuple[str, Difference]]) -> Figure:
     """Differences of one metric with their intervals, one line each."""
     words = metric(rows[0][1].metric)
-    unit = "points" if words.unit == "%" else words.shown_unit
+    unit = "points" if words.unit == "%" else words.display_unit
     values = [
         {"change": label, **_scaled(each)}
         for label, each in rows

@@ -89,7 +89,7 @@ class ExitTraining:
         rank = torch.distributed.get_rank() if distributed else 0
         count = len(self.layers)
         for layer in range(count):
-            rows = self.recipe.kept_rows(
+            rows = self.recipe.active_rows(
                 self._step, self.steps, self._pass, layer, count, batch, rank
             )
             self.rows_run[layer] += len(rows)

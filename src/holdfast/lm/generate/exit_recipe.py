@@ -87,7 +87,7 @@ class ExitRecipe:
         e = np.where(on, e, 0.0)
         return np.divide(e, e.sum())
 
-    def kept_rows(
+    def active_rows(
         self, step: int, steps: int, pass_: int, layer: int, layers: int, rows: int, rank: int
     ) -> np.ndarray:
         """The samples of a batch that run a layer: ascending indices below `rows`.

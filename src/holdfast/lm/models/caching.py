@@ -76,10 +76,10 @@ class Cached:
         stopped: ModelStopped | None = None
         if unknown:
             try:
-                told = dict(enumerate(self.model.logprobs(unknown)))
+                answers = dict(enumerate(self.model.logprobs(unknown)))
             except ModelStopped as reason:
-                stopped, told = reason, reason.answered
-            for place, answer in told.items():
+                stopped, answers = reason, reason.answered
+            for place, answer in answers.items():
                 known[unknown[place]] = answer
                 self.answers.keep(unknown[place], answer)
         if stopped is not None:

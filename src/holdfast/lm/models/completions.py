@@ -64,11 +64,11 @@ class TokenNames:
 
     @cached_property
     def _by_bytes(self) -> dict[bytes, int | None]:
-        found: dict[bytes, int | None] = {}
+        tokens: dict[bytes, int | None] = {}
         for token, piece in enumerate(self._tokenizer.pieces):
             if piece is not None:
-                found[piece] = None if piece in found else token
-        return found
+                tokens[piece] = None if piece in tokens else token
+        return tokens
 
     @cached_property
     def _by_text(self) -> dict[str, int | None]:
@@ -78,17 +78,17 @@ class TokenNames:
         SentencePiece drops a leading space. A text identifies a token only if no other token can be
         decoded to it in any of these ways.
         """
-        found: dict[str, int | None] = {}
+        tokens: dict[str, int | None] = {}
         for token, piece in enumerate(self._tokenizer.pieces):
             if piece is None:
                 continue
             read = {piece.decode(errors="ignore"), piece.decode(errors="replace")}
             for text in read | {text.removeprefix(" ") for text in read}:
-                found[text] = None if found.get(text, token) != token else token
+                tokens[text] = None if tokens.get(text, token) != token else token
         if self._end is not None:
-            found[self._end] = None if self._end in found else self._tokenizer.eos
+            tokens[self._end] = None if self._end in tokens else self._tokenizer.eos
         # Control tokens, whose names are not known here, are decoded as nothing.
-        return {text: token for text, token in found.items() if text}
+        return {text: token for text, token in tokens.items() if text}
 
 
 def unlisted(size: int) -> NextToken:

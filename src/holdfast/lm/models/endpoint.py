@@ -201,11 +201,13 @@ class Endpoint:
         """
         started = time.perf_counter()
         self._stopping.clear()
-        wanted = list(dict.fromkeys(prefixes))
+        distinct = list(dict.fromkeys(prefixes))
         answers: dict[Prefix, NextToken] = {}
         failure: Exception | None = None
         try:
-            failure = self._ask_all([prefix for prefix in wanted if self._can_ask(prefix)], answers)
+            failure = self._ask_all(
+                [prefix for prefix in distinct if self._can_ask(prefix)], answers
+            )
         finally:
             with self._lock:
                 self.cost.nodes += len(answers)
@@ -239,20 +241,20 @@ class Endpoint:
             return None
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.settings.concurrency)
-        asked: dict[Future[list[NextToken]], list[Prefix]] = {}
+        requests: dict[Future[list[NextToken]], list[Prefix]] = {}
         try:
             for group in groups:
-                asked[self._pool.submit(self._ask, group)] = group
-            wait(asked, return_when=FIRST_EXCEPTION)
+                requests[self._pool.submit(self._ask, group)] = group
+            wait(requests, return_when=FIRST_EXCEPTION)
         finally:
             # After a failure or an interruption nothing new starts and pauses end.
-            if not all(future.done() and not future.exception() for future in asked):
+            if not all(future.done() and not future.exception() for future in requests):
                 self._stopping.set()
-                for future in asked:
+                for future in requests:
                     future.cancel()
-        wait(asked)
+        wait(requests)
         failures = []
-        for future, group in asked.items():
+        for future, group in requests.items():
             if not future.cancelled():
                 if failed := future.exception():
                     failures.append(failed)

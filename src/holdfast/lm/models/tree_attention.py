@@ -61,12 +61,12 @@ class PrefixTree:
                 self._touch(self.slots[above])
         return sorted(wanted)
 
-    def forward(self, rows: Sequence[Prefix], wanted: Sequence[int]) -> Any:
+    def forward(self, rows: Sequence[Prefix], places: Sequence[int]) -> Any:
         """Evaluate prefixes, whose parents are kept or stand in front of them, in one pass.
 
         Args:
             rows: N prefixes.
-            wanted: places in `rows` whose logits are asked for, at least one.
+            places: places in `rows` whose logits are asked for, at least one.
 
         Returns:
             [len(wanted), vocabulary] the logits of the token that follows.
@@ -74,7 +74,7 @@ class PrefixTree:
         known = [prefix in self.slots for prefix in rows]
         slots = self._allocate(rows)
         try:
-            return self._computed(rows, slots, wanted)
+            return self._computed(rows, slots, places)
         except (
             BaseException
         ):  # memory is full, or Ctrl-C: what has no keys must not look as if it had

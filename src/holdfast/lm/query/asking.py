@@ -105,14 +105,14 @@ def mass(
     for evaluations, arcs in (
         ((SHORT_SEARCH, SMALL_SUM), (None, MOST_ARCS)) if summed else ((budget, 0),)
     ):
-        found = mass_compiled(
+        bounds = mass_compiled(
             model, compiled, tol=tol, batch=batch, budget=evaluations, state=state, watch=watch
         )
-        if not (summed and found.stopped == "budget"):
+        if not (summed and bounds.stopped == "budget"):
             break
         with suppress(InputError, LimitError):  # the bounds stand
-            return _closed(found, exact_mass(model, compiled, arcs))
-    return found
+            return _closed(bounds, exact_mass(model, compiled, arcs))
+    return bounds
 
 
 def sample(
@@ -199,14 +199,14 @@ def _check_model(model: LanguageModel, query: Query) -> None:
         )
 
 
-def _closed(found: Mass, exact: float) -> Mass:
+def _closed(bounds: Mass, exact: float) -> Mass:
     """Bounds that the search left open, closed by the sum over the model's finitely many contexts."""
-    lower = max(found.lower, exact * (1 - EXACT))
-    upper = min(found.upper, exact * (1 + EXACT))
+    lower = max(bounds.lower, exact * (1 - EXACT))
+    upper = min(bounds.upper, exact * (1 + EXACT))
     if lower > upper:  # where the search itself is nearer than that
-        return found
-    step = MassStep(found.evaluations, lower, upper)
-    return replace(found, lower=lower, upper=upper, steps=(*found.steps, step), stopped="exact")
+        return bounds
+    step = MassStep(bounds.evaluations, lower, upper)
+    return replace(bounds, lower=lower, upper=upper, steps=(*bounds.steps, step), stopped="exact")
 
 
 def _all(compiled: CompiledQuery, longest: int | None) -> tuple[Count, Counter[int]]:

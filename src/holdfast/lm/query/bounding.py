@@ -9,8 +9,8 @@ from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.decoding import Rule
 from holdfast.lm.query.results import Mass, MassStep, Progress, about
+from holdfast.lm.query.searches.conditioning import Scale, scales, total
 from holdfast.lm.query.searches.evaluating import Evaluator
-from holdfast.lm.query.searches.given import Scale, scales, total
 from holdfast.lm.query.searches.snapshots import Keeper
 from holdfast.lm.query.searches.tree import Tree
 
@@ -53,7 +53,10 @@ def mass_compiled(
     evaluator = Evaluator(model, batch, budget, keeper.spent, len(compiled.prompts) > 1)
     steps = [MassStep(*step) for step in keeper.steps] or [MassStep(0, 0.0, 1.0)]
     with evaluator.interruptible():
+        # 1. With a prefix: bounds of its probability, which everything is divided by.
         rates = keeper.scales or scales(evaluator, compiled, tol / 10)
+        # 2. The tree of token prefixes that the automaton allows, each with the mass that the model gives
+        # it.
         tree = Tree(
             compiled.prompts,
             [rate.start for rate in rates],
@@ -67,6 +70,7 @@ def mass_compiled(
         stopped, due = None, 0
         while stopped is None:
             tree.hits.clear()
+            # 3. Bounds, valid at any time: accepted mass below, accepted and open mass above.
             if evaluator.nodes >= due:  # the sums go over all nodes: not after every few of them
                 due = evaluator.nodes + evaluator.nodes // OFTEN
                 last = _record(steps, evaluator, tree, compiled, rates)
@@ -76,6 +80,7 @@ def mass_compiled(
                     open_still = tree.top() > -float("inf") or tree.limits
                     stopped = "tolerance" if open_still else "closed"
                     break
+            # 4. Ask the model about the open prefixes with the most mass: they close most of the gap.
             if nodes := evaluator.best(tree):
                 evaluator.expand(tree, nodes)
                 if keeper.due(tree):

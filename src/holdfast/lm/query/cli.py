@@ -74,12 +74,12 @@ def plan(
 
     if svg is not None and tokenizer is None:
         raise InputError("--svg needs --tokenizer", code="conflict", place="--svg")
-    asked, vocabulary = query.build(), _tokenizer(tokenizer)
-    found = planning.plan(asked, vocabulary)
+    question, vocabulary = query.build(), _tokenizer(tokenizer)
+    answer = planning.plan(question, vocabulary)
     if svg is None or vocabulary is None:
-        return found
-    planning.draw(asked, vocabulary, svg)
-    return replace(found, picture=svg)
+        return answer
+    planning.draw(question, vocabulary, svg)
+    return replace(answer, picture=svg)
 
 
 @app.command
@@ -103,9 +103,9 @@ def search(
 
     opened, notes = open_model(model), Notes()
     with watching(notes) as watch:
-        found = asking.search(opened, query.build(), n, **vars(how), watch=watch).result()
-    notes.show(found.notes)
-    return _rows(found, found.to_dict(), ROW, form)
+        matches = asking.search(opened, query.build(), n, **vars(how), watch=watch).result()
+    notes.show(matches.notes)
+    return _rows(matches, matches.to_dict(), ROW, form)
 
 
 @app.command
@@ -151,11 +151,11 @@ def mass(
     """
     from holdfast.lm.query import asking
 
-    asked, opened, notes = query.build(), open_model(model), Notes()
+    question, opened, notes = query.build(), open_model(model), Notes()
     with watching(notes) as watch:
-        found = asking.mass(opened, asked, tol, **vars(how), watch=watch)
-    notes.show(found.notes)
-    return found
+        bounds = asking.mass(opened, question, tol, **vars(how), watch=watch)
+    notes.show(bounds.notes)
+    return bounds
 
 
 @app.command

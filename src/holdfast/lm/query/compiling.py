@@ -36,15 +36,15 @@ class Prompt:
     """The string of the prefix; empty without one."""
     tokens: tuple[int, ...]
     """What the model is given, BOS left out."""
-    given: bytes
+    remainder: bytes
     """Bytes of the prefix that `tokens` do not spell (healing, or a prefix given as text): what follows
     must spell them first. Probabilities are conditional on that event, and the decoding rule does not
     apply to a token that starts among them."""
     automaton: TokenAutomaton
-    """What may follow `tokens`: spells `given`, then the rest of the text. For the event ``prefix``, its
-    final states take everything, and are never left."""
-    given_automaton: TokenAutomaton | None
-    """Token sequences whose spelling starts with `given` (event ``prefix``); None when nothing is given."""
+    """What may follow `tokens`: spells `remainder`, then the rest of the text. For the event ``prefix``,
+    its final states take everything, and are never left."""
+    remainder_automaton: TokenAutomaton | None
+    """Token sequences whose spelling starts with `remainder` (event ``prefix``); None when it is empty."""
     share: float
     """Probability of this prefix string among all."""
     context: tuple[int, ...] = ()

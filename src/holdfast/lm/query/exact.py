@@ -55,7 +55,7 @@ class ExactDistances:
     (event ``prefix``)."""
     log_onward: F64
     """[states] log probability that the event comes true from a state on."""
-    log_given: float
+    log_condition: float
     """Log probability of the bytes given, which everything is conditional on; 0 when none are."""
     share: float
     """Probability of this prompt among all."""
@@ -65,7 +65,7 @@ class ExactDistances:
         """Log probability of the event, conditional on what is given; -inf when it cannot happen."""
         if self.lattice.start < 0:
             return -math.inf
-        return float(self.log_onward[self.lattice.start]) - self.log_given
+        return float(self.log_onward[self.lattice.start]) - self.log_condition
 
 
 def has_finite_contexts(model: LanguageModel) -> bool:
@@ -112,17 +112,17 @@ def exact_distances(
     return tuple(_of_prompt(model, compiled, prompt, most_arcs) for prompt in compiled.prompts)
 
 
-def exact_log_given(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) -> float:
+def exact_log_condition(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) -> float:
     """Log of the probability that what a model of finitely many contexts writes starts with what is given.
 
     Raises:
         InputError: if it is 0.
         LimitError: as `exact_mass`.
     """
-    if prompt.given_automaton is None:
+    if prompt.remainder_automaton is None:
         return 0.0
     # By the model's own distribution: the rule of decoding starts after what is given.
-    given = _Product(model, compiled, prompt, prompt.given_automaton, "prefix", decoded=False)
+    given = _Product(model, compiled, prompt, prompt.remainder_automaton, "prefix", decoded=False)
     log_given = _log_onward(given.lattice)[1]
     if log_given == -math.inf:
         raise InputError(
@@ -144,7 +144,7 @@ def _of_prompt(
             found=f"{compiled.tokenizer.name}, whose canonical encodings are checked by encoding again",
             remedy="ask for all encodings, or bound the mass by search",
         )
-    log_given = exact_log_given(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0
+    log_given = exact_log_condition(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0
     event = compiled.query.event
     lattice = _Product(model, compiled, prompt, prompt.automaton, event, True, most_arcs).lattice
     return ExactDistances(lattice, _log_onward(lattice)[0], log_given, prompt.share)
@@ -179,7 +179,7 @@ class _Product:
         self.pieces, self.ends = compiled.tokenizer.pieces, list(compiled.tokenizer.ends)
         self.rule = Rule.of(compiled.query) if decoded else Rule()
         self.most_arcs = most_arcs
-        self.given = 0 if self.rule.plain else len(prompt.given)
+        self.given = 0 if self.rule.plain else len(prompt.remainder)
         self.known: dict[tuple[Hashable, bool], F64] = {}
         self.arcs: list[tuple[int, int, int, float, int]] = []
         self.finals: dict[int, float] = {}

@@ -79,11 +79,11 @@ class Plan(Answer):
         if self.canonical_by is not None:
             rows.append(("canonical encodings by", self.canonical_by))
         for prompt in self.prompts:
-            given = " ".join(map(repr, prompt.tokens)) or "nothing"
+            tokens = " ".join(map(repr, prompt.tokens)) or "nothing"
             if prompt.given:
-                given += f", then tokens that spell {prompt.given!r}"
+                tokens += f", then tokens that spell {prompt.given!r}"
             name = f"prefix {prompt.text!r}" if prompt.text else "no prefix"
-            rows.append((name, f"given {given}"))
+            rows.append((name, f"given {tokens}"))
             rows.append(("", counted(prompt.first_tokens, "token") + " may follow"))
         sentence = f"Texts: {texts}; states of the byte automaton: {number(self.states)}."
         return [
@@ -127,7 +127,7 @@ def _told(prompt: Prompt, tokenizer: Tokenizer) -> PromptPlan:
             names.get(token) or readable(tokenizer.pieces[token] or b"")
             for token in (*prompt.context, *prompt.tokens)
         ),
-        given=readable(prompt.given),
+        given=readable(prompt.remainder),
         first_tokens=len(prompt.automaton.arcs(start)[0]) if start >= 0 else 0,
     )
 

@@ -55,7 +55,7 @@ def about(query: Query, model: str) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-class Asked(Answer):
+class QueryAnswer(Answer):
     """An answer of a model, which may have stopped before it was complete."""
 
     def gap(self) -> str | None:
@@ -70,9 +70,9 @@ class Asked(Answer):
         return 130 if gap == "interrupted" else int(gap is not None)
 
     def inputs(self) -> Sequence[tuple[str, str]]:
-        """Model and query, as the answer's `asked` has them."""
-        asked: Sequence[tuple[str, str]] = getattr(self, "asked", ())
-        return asked
+        """Model and query, as the answer's `query_inputs` has them."""
+        inputs: Sequence[tuple[str, str]] = getattr(self, "query_inputs", ())
+        return inputs
 
     def unknowns(self) -> Sequence[Unknown]:
         """Why it is not complete."""
@@ -118,7 +118,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Matches(Asked):
+class Matches(QueryAnswer):
     """The most probable texts of a query, in order, each once."""
 
     found: tuple[Match, ...]
@@ -134,7 +134,7 @@ class Matches(Asked):
     decoding: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Remarks about the query and the search, for people."""
-    asked: tuple[tuple[str, str], ...] = ()
+    query_inputs: tuple[tuple[str, str], ...] = ()
     """Label and text of each input."""
 
     @property
@@ -219,7 +219,7 @@ class MassStep:
 
 
 @dataclass(frozen=True)
-class Mass(Asked):
+class Mass(QueryAnswer):
     """The probability that what the model writes is (or starts with) a text of the language."""
 
     lower: float
@@ -237,7 +237,7 @@ class Mass(Asked):
     decoding: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Remarks about the query, for people."""
-    asked: tuple[tuple[str, str], ...] = ()
+    query_inputs: tuple[tuple[str, str], ...] = ()
     """Label and text of each input."""
 
     @property
@@ -336,7 +336,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Samples(Asked):
+class Samples(QueryAnswer):
     """Weighted samples of a query."""
 
     drawn: tuple[Sample, ...]
@@ -357,7 +357,7 @@ class Samples(Asked):
     stopped: str | None = None
     notes: tuple[str, ...] = ()
     """What to know of the estimate: dead ends, samples cut at a limit, tokens that no server listed."""
-    asked: tuple[tuple[str, str], ...] = ()
+    query_inputs: tuple[tuple[str, str], ...] = ()
     """Label and text of each input."""
 
     @property

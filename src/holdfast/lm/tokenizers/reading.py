@@ -123,19 +123,19 @@ def check_id(found: object, *, path: Path, place: str) -> int:
     )
 
 
-def vocabulary_ids(found: object, *, path: Path, place: str = "") -> dict[str, int]:
+def vocabulary_ids(vocabulary: object, *, path: Path, place: str = "") -> dict[str, int]:
     """Token -> id, as `vocab` stands in JSON files; every id belongs to one token."""
-    if not isinstance(found, dict) or not found:
+    if not isinstance(vocabulary, dict) or not vocabulary:
         raise InputError(
             "there is no vocabulary here",
             code="damaged",
             path=path,
             place=place or None,
-            found="an empty object" if found == {} else type(found).__name__,
+            found="an empty object" if vocabulary == {} else type(vocabulary).__name__,
             expected="an object from tokens to ids",
         )
     owners: dict[int, str] = {}
-    for token, value in found.items():
+    for token, value in vocabulary.items():
         where = f"{place + ', ' if place else ''}token {token!r}"
         number = check_id(value, path=path, place=where)
         if number in owners:
@@ -148,7 +148,7 @@ def vocabulary_ids(found: object, *, path: Path, place: str = "") -> dict[str, i
                 expected="a unique id",
             )
         owners[number] = token
-    return found
+    return vocabulary
 
 
 def pieces_in_order(

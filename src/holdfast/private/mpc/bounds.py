@@ -56,13 +56,13 @@ class Bound:
     floor: float | None = None
 
     @staticmethod
-    def of(given: Limits | Bound) -> Bound:
+    def of(limits: Limits | Bound) -> Bound:
         """The bound that a caller declares: a magnitude, or (low, high)."""
-        if isinstance(given, Bound):
-            return given
-        if isinstance(given, (int, float)):
-            return Bound(-float(given), float(given))
-        low, high = given
+        if isinstance(limits, Bound):
+            return limits
+        if isinstance(limits, (int, float)):
+            return Bound(-float(limits), float(limits))
+        low, high = limits
         return Bound(float(low), float(high))
 
     @staticmethod
@@ -197,7 +197,7 @@ def plan_product(
     scales: tuple[int, int],
     result: Bound,
     sums: tuple[float, float],
-    kept: int,
+    fraction_bits: int,
     *,
     split: str = "either",
 ) -> ProductPlan | None:
@@ -207,16 +207,16 @@ def plan_product(
         scales: fractional bits of the operands.
         result: bound of the product.
         sums: bound of the sum of the magnitudes of each operand's entries in one entry of the product.
-        kept: fractional bits wanted of a product by limbs.
+        fraction_bits: fractional bits wanted of a product by limbs.
         split: the operand that may be split or lose bits: ``left``, ``right``, ``either``.
     """
     left, right = scales
-    scale = min(kept, result.room)
+    scale = min(fraction_bits, result.room)
     while True:
         total = left + right
         if result.fits(total):
             return ProductPlan(left, right, None, 0, total)
-        if scale < min(kept, LEAST_BITS):
+        if scale < min(fraction_bits, LEAST_BITS):
             return None
         # x = high 2^limb + low: high * y must fit, and so must low * y, |low| < 2^limb.
         bits = {"left": left + _log2(sums[0]), "right": right + _log2(sums[1])}

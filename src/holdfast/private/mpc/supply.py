@@ -177,17 +177,17 @@ class LiveSupply(Supply):
             self._receive()
         self._channel.send(DEALER, b"")
 
-    def _ask(self, wanted: str) -> None:
+    def _ask(self, label: str) -> None:
         """Ask for an item and those that are foreseen, as far as they were not asked for."""
-        if self._ahead and self._ahead[0] == wanted:
+        if self._ahead and self._ahead[0] == label:
             self._ahead.popleft()
         else:
             self._ahead.clear()
-        self._taken.append(wanted)
+        self._taken.append(label)
         if len(self._ahead) < _LOW:
             self._ahead += continuation([*self._taken, *self._ahead])
         needed, request, total = Counter(), [], 0
-        for early, each in enumerate((wanted, *islice(self._ahead, _CONTEXT))):
+        for early, each in enumerate((label, *islice(self._ahead, _CONTEXT))):
             kind, parameters = json.loads(each)
             total += dealing.correction_bytes(kind, parameters)
             if early and (kind in dealing.COMMON or total > _LARGEST_AHEAD):

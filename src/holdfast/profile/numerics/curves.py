@@ -47,12 +47,12 @@ class Curve:
     replayed: int = 0
 
 
-def read_curve(path: str | Path, **given: str | None) -> Curve:
+def read_curve(path: str | Path, **columns: str | None) -> Curve:
     """Read a loss curve.
 
     Args:
         path: CSV with a header; may be compressed. Rows may also be newest first, or in no order.
-        given: step, loss, grad_norm: columns; by default those with a usual name. Without a step
+        columns: step, loss, grad_norm: columns; by default those with a usual name. Without a step
             rows are counted from 1.
 
     Raises:
@@ -65,7 +65,7 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
     reader = csv.reader(text)
     rows = _rows(reader, path)
     header = next(rows, [])
-    found = {what: _column(path, what, given.get(what), header) for what in USUAL}
+    found = {what: _column(path, what, columns.get(what), header) for what in USUAL}
     curve = Curve(path, {what: column for what, column in found.items() if column is not None})
     places = {what: header.index(column) for what, column in curve.columns.items()}
     rejects, total, points = Rejects(path), 0, list[Any]()

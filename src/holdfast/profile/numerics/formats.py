@@ -52,15 +52,15 @@ FORMATS = {
 }
 
 
-def format_of(given: str | Format) -> Format:
+def format_of(name: str | Format) -> Format:
     """A format by its name.
 
     Raises:
         InputError: ``unknown-name``.
     """
-    if isinstance(given, Format):
-        return given
-    return FORMATS[choice(given, FORMATS, "format", "dtype")]
+    if isinstance(name, Format):
+        return name
+    return FORMATS[choice(name, FORMATS, "format", "dtype")]
 
 
 def rounded(values: npt.ArrayLike, to: str | Format) -> FloatArray:

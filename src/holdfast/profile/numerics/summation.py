@@ -127,7 +127,7 @@ class _Probe:
             size: leaves of the node: two numbers whose smallest common subtree has this size are in
                 different subtrees below it.
         """
-        made = []
+        trees = []
         while numbers:
             head = numbers[0]
             sizes = {j: self._size(head, j) for j in numbers[1:]}
@@ -138,9 +138,9 @@ class _Probe:
                 count += len(siblings)
                 if count != level:
                     raise self._no_tree(f"{count} numbers in a subtree of size {level}")
-            made.append(node)
+            trees.append(node)
             numbers = [j for j, each in sizes.items() if each >= size]
-        return made
+        return trees
 
     def _size(self, i: int, j: int) -> int:
         """Leaves of the smallest subtree that contains two numbers."""

@@ -124,9 +124,9 @@ def _name_temporal(work: Workload, recorder: Recorder, place: str) -> None:
     for axis in range(1, 5):
         for length in (2 * shape[axis], shape[axis] + 1):
             args, kwargs = work.mapped(partial(_longer, axis=axis, old=shape[axis], new=length))
-            found = probe(Workload(work.module, args, kwargs), place)
-            if found and len(found.attention) == calls:
-                probes[axis] = found.attention
+            result = probe(Workload(work.module, args, kwargs), place)
+            if result and len(result.attention) == calls:
+                probes[axis] = result.attention
                 break
         if axis in (2, 4) and classify_by_axes(recorder.attention, probes, shape, axis == 4):
             return

@@ -183,7 +183,7 @@ def _exponents(points: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str,
 
     own = [row for row in points if row[_KIND] == kind]
     x = np.log([row["value"] for row in own])
-    found = []
+    rows = []
     for name in own[0]:
         ys = [row.get(name) or 0 for row in own if name not in ("value", _KIND)]
         if not ys or min(ys) <= 0 or max(ys) == min(ys):
@@ -194,5 +194,5 @@ def _exponents(points: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str,
         if len(x) > 2:  # two points have no residual
             reach = float(fit.stderr * t.ppf(0.975, len(x) - 2))
             row |= {"low": slope - reach, "high": slope + reach}
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows

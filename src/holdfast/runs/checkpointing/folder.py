@@ -240,11 +240,11 @@ def examine(path: Path, step: int) -> Checkpoint:
             error.found or "",
         )
         return Checkpoint(path, step, "damaged", "sizes", None, (damage,))
-    found = [one for file in manifest.files for one in damage_by_size(path, file)]
+    damages = [one for file in manifest.files for one in damage_by_size(path, file)]
     if manifest.step != step:
-        found.append(Damage(MANIFEST, "unreadable", f"step {step}", f"step {manifest.step}"))
-    status: Literal["complete", "damaged"] = "damaged" if found else "complete"
-    return Checkpoint(path, step, status, "sizes", manifest, tuple(found))
+        damages.append(Damage(MANIFEST, "unreadable", f"step {step}", f"step {manifest.step}"))
+    status: Literal["complete", "damaged"] = "damaged" if damages else "complete"
+    return Checkpoint(path, step, status, "sizes", manifest, tuple(damages))
 
 
 def damage_by_size(path: Path, file: WrittenFile) -> list[Damage]:
@@ -283,12 +283,12 @@ def verify(checkpoint: Checkpoint, read: Callable[[int], None] = lambda size: No
     """
     if checkpoint.manifest is None:
         return checkpoint
-    found: list[Damage] = []
+    damages: list[Damage] = []
     for file in checkpoint.manifest.files:
-        found += damage_by_checksum(checkpoint.path, file)
+        damages += damage_by_checksum(checkpoint.path, file)
         read(file.size_bytes)
-    found += [one for one in checkpoint.damage if one.file == MANIFEST]
-    return damaged(checkpoint, found)
+    damages += [one for one in checkpoint.damage if one.file == MANIFEST]
+    return damaged(checkpoint, damages)
 
 
 def damaged(checkpoint: Checkpoint, found: Iterable[Damage]) -> Checkpoint:

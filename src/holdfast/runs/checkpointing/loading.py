@@ -20,9 +20,9 @@ from holdfast.runs.checkpointing.ranks import Ranks
 from holdfast.runs.checkpointing.reading import (
     CarefulPlanner,
     CarefulReader,
-    asked,
     read_metadata,
     refuse_unasked,
+    requested_keys,
 )
 from holdfast.runs.checkpointing.staging import local
 
@@ -34,7 +34,7 @@ class Loading:
     """One checkpoint on its way into the state of all ranks."""
 
     def __init__(
-        self, checkpoint: Checkpoint, ranks: Ranks, replicas: Any, held: ExitStack
+        self, checkpoint: Checkpoint, ranks: Ranks, replicas: Any, resources: ExitStack
     ) -> None:
         """Begin; every rank does.
 
@@ -42,12 +42,12 @@ class Loading:
             checkpoint: the same on all ranks.
             ranks: who loads.
             replicas: the process group of ranks with the same state, whose first alone reads; or None.
-            held: keeps the checkpoint from being removed until it is closed.
+            resources: keeps the checkpoint from being removed until it is closed.
         """
         self._checkpoint = checkpoint
         self._ranks = ranks
         self._replicas = replicas
-        self._held = held
+        self._held = resources
         self._reads = replicas is None or dist.get_rank(replicas) == 0
 
     def damage(self) -> list[Damage]:
@@ -111,7 +111,7 @@ class Loading:
             if not self._reads:
                 return 0
             metadata = read_metadata(path)
-            return asked(state, metadata, path)
+            return requested_keys(state, metadata, path)
 
         asked_by_all = 0
         for one in self._ranks.everywhere(ask):

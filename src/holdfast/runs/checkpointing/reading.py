@@ -122,7 +122,7 @@ class CarefulPlanner(DefaultLoadPlanner):  # type: ignore[misc]
         put(self.original_state_dict, self._paths[read_item.dest_index.fqn], loaded)
 
 
-def asked(state_dict: dict[str, Any], metadata: Any, path: Path) -> int:
+def requested_keys(state_dict: dict[str, Any], metadata: Any, path: Path) -> int:
     """Which of a checkpoint's keys a state dict asks for: bit i for the i-th key.
 
     Raises:
@@ -142,14 +142,14 @@ def asked(state_dict: dict[str, Any], metadata: Any, path: Path) -> int:
     return sum(1 << i for i, key in enumerate(there) if key in wanted)
 
 
-def refuse_unasked(asked_by_all: int, metadata: Any, path: Path) -> None:
+def refuse_unasked(requested: int, metadata: Any, path: Path) -> None:
     """Raise if the checkpoint holds what no rank asks for.
 
     Raises:
         InputError: naming the keys.
     """
     there = metadata.state_dict_metadata
-    unasked = [key for i, key in enumerate(there) if not asked_by_all >> i & 1]
+    unasked = [key for i, key in enumerate(there) if not requested >> i & 1]
     if unasked:
         raise InputError(
             "the checkpoint holds what the state dict does not ask for, and it would be lost",

@@ -68,7 +68,7 @@ def diagnose(
     return _beside_the_end(_diagnosis(scan, loaded, every, aside), failed)
 
 
-def _beside_the_end(found: Diagnosis, logs: Sequence[LogFile]) -> Diagnosis:
+def _beside_the_end(diagnosis: Diagnosis, logs: Sequence[LogFile]) -> Diagnosis:
     """The diagnosis, with what the run's own events say of its end, where they lie around the logs.
 
     Where no line names a cause of its own, and the events say who was first, that is the answer.
@@ -76,9 +76,11 @@ def _beside_the_end(found: Diagnosis, logs: Sequence[LogFile]) -> Diagnosis:
     recorded = breakdown_around(*(log.path for log in logs[:MOST_PLACES]))
     ended = None if recorded is None else recorded.attempts[-1]
     known = ended is not None and ended.interrupted and ended.first_rank_gone is not None
-    if ended is None or not known or found.kind in ("root", "vague"):
-        return replace(found, ended=ended)
-    return replace(found, ended=ended, sentence=ended.sentence, first_rank=ended.first_rank_gone)
+    if ended is None or not known or diagnosis.kind in ("root", "vague"):
+        return replace(diagnosis, ended=ended)
+    return replace(
+        diagnosis, ended=ended, sentence=ended.sentence, first_rank=ended.first_rank_gone
+    )
 
 
 def _diagnosis(

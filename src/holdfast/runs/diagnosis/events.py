@@ -38,20 +38,20 @@ _Found = TypeVar("_Found", Event, Traceback)
 
 
 @dataclass
-class Kept(Generic[_Found]):
+class Occurrences(Generic[_Found]):
     """The first finds of one kind, the last one, and how many there were."""
 
     first: list[_Found] = field(default_factory=list)
     last: _Found | None = None
     count: int = 0
 
-    def add(self, found: _Found) -> None:
+    def add(self, item: _Found) -> None:
         """Take one more, later than those before."""
         self.count += 1
         if len(self.first) < FIRST:
-            self.first.append(found)
+            self.first.append(item)
         else:
-            self.last = found
+            self.last = item
 
     def all(self) -> Iterator[_Found]:
         """Those that are kept, in their order."""
@@ -68,8 +68,8 @@ Kind = tuple[int, int | None, str]
 class Finds:
     """What one file holds."""
 
-    events: dict[Kind, Kept[Event]] = field(default_factory=dict)
-    tracebacks: dict[Kind, Kept[Traceback]] = field(default_factory=dict)
+    events: dict[Kind, Occurrences[Event]] = field(default_factory=dict)
+    tracebacks: dict[Kind, Occurrences[Traceback]] = field(default_factory=dict)
     """By the rule that knows the exception."""
     failures: list[FirstFailure] = field(default_factory=list)
     progress: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)

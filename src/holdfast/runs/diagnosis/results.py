@@ -128,20 +128,20 @@ class Diagnosis(Answer):
 
     def findings(self) -> list[Finding]:
         """The cause, how sure it is and why, what to do."""
-        found = [Finding(self.sentence, "cause", f"{self.cause}:" if self.cause else "")]
+        findings = [Finding(self.sentence, "cause", f"{self.cause}:" if self.cause else "")]
         if self.cause is not None:
             domains = " or ".join(self.domains)
             label = self.label or "no symptom of the fleet"
             why = " ".join([f"{label}; {domains}.", *self.why])
-            found.append(Finding(why, "cause", f"Confidence {self.confidence}:"))
+            findings.append(Finding(why, "cause", f"Confidence {self.confidence}:"))
         if self.traceback is not None and self.traceback["frames"]:
-            found.append(Finding(f"{self.traceback['frame']}.", "cause", "Raised in"))
+            findings.append(Finding(f"{self.traceback['frame']}.", "cause", "Raised in"))
         if self.remedy:
-            found.append(Finding(self.remedy, None, "What to do:"))
+            findings.append(Finding(self.remedy, None, "What to do:"))
         if self.ended is not None and self.ended.sentence != self.sentence:
-            found.append(Finding(self.ended.sentence, None, "Recorded end:"))
+            findings.append(Finding(self.ended.sentence, None, "Recorded end:"))
         earlier = ((f"Attempt {each.attempt} before it:", each.sentence) for each in self.earlier)
-        return [*found, *(Finding(sentence, "cause", lead) for lead, sentence in earlier)]
+        return [*findings, *(Finding(sentence, "cause", lead) for lead, sentence in earlier)]
 
     def inputs(self) -> list[tuple[str, str]]:
         """What was read."""
@@ -153,16 +153,16 @@ class Diagnosis(Answer):
         reasons: dict[str, list[str]] = {}
         for each in self.set_aside:
             reasons.setdefault(each.reason, []).append(each.file)
-        found = []
+        unknowns = []
         for reason, files in list(reasons.items())[:MOST_ASIDE]:
             more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-            found.append(Unknown(f"Set aside: {files[0]}{more}: {reason}."))
+            unknowns.append(Unknown(f"Set aside: {files[0]}{more}: {reason}."))
         if self.cut_lines:
-            found.append(Unknown(f"{counted(self.cut_lines, 'line')} were too long and cut."))
+            unknowns.append(Unknown(f"{counted(self.cut_lines, 'line')} were too long and cut."))
         if self.unshaped_lines:
             text = f"No templates were made of {counted(self.unshaped_lines, 'further line')}."
-            found.append(Unknown(text))
-        return found
+            unknowns.append(Unknown(text))
+        return unknowns
 
     def sections(self) -> list[Section]:
         """The lines that show the cause, what else rules know, what no rule knows."""

@@ -108,9 +108,9 @@ class RuleSet:
         found = self.match(text.encode("utf-8", "replace"))
         return None if found is None else self.rules[found[0]]
 
-    def match_frames(self, said: str, frames: Sequence[str]) -> tuple[int, dict[str, str]] | None:
+    def match_frames(self, line: str, frames: Sequence[str]) -> tuple[int, dict[str, str]] | None:
         """The first rule about frames that knows a traceback, by one of them and its last line."""
-        body = said.encode("utf-8", "replace")
+        body = line.encode("utf-8", "replace")
         for place, rule in enumerate(self.rules):
             if rule.frame is None:
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from holdfast.runs.diagnosis.events import Event, Finds, Kept
+from holdfast.runs.diagnosis.events import Event, Finds, Occurrences
 from holdfast.runs.diagnosis.origins import PREFIX, Moment, moment_of, rank_of_line, without_prefix
 from holdfast.runs.diagnosis.reading import Block, LogFile, blocks
 from holdfast.runs.diagnosis.rules import RuleSet, groups_of, searcher
@@ -215,12 +215,12 @@ class Scanner:
         if (numbers or ended) and not self._is_quoted(block, place, text):
             self.scan.finds.progress.append((block.numbers[place], numbers))
 
-    def _kept(self, rule: int, rank: int | None, variant: str) -> Kept[Event]:
+    def _kept(self, rule: int, rank: int | None, variant: str) -> Occurrences[Event]:
         events = self.scan.finds.events
         kind = (rule, rank, variant)
         if kind not in events and len(events) >= MOST_KINDS:
             kind = (rule, None, "")
-        return events.setdefault(kind, Kept())
+        return events.setdefault(kind, Occurrences())
 
     # --- Messages of several lines
 
@@ -253,8 +253,8 @@ class Scanner:
             return
         if (found := done.result) is None:
             return
-        by_frame = self.rules.match_frames(found.said, found.frames)
-        by_text = self.rules.match(found.said.encode("utf-8", "replace"))
+        by_frame = self.rules.match_frames(found.final_line, found.frames)
+        by_text = self.rules.match(found.final_line.encode("utf-8", "replace"))
         nothing: tuple[int, dict[str, str]] = (self.traceback_rule, {})
         # The line of an exception that no other rule knows was counted when it was read.
         known = by_frame or by_text or nothing
@@ -263,20 +263,20 @@ class Scanner:
         tracebacks = self.scan.finds.tracebacks
         kind = (known[0], found.rank, found.exception)
         if kind in tracebacks or len(tracebacks) < MOST_KINDS:
-            tracebacks.setdefault(kind, Kept()).add(found)
+            tracebacks.setdefault(kind, Occurrences()).add(found)
 
-    def _raised(self, rule: int, groups: dict[str, str], found: Traceback) -> None:
+    def _raised(self, rule: int, groups: dict[str, str], traceback: Traceback) -> None:
         """An event at the exception's line, for rules that know it by its traceback."""
-        self._kept(rule, found.rank, found.exception).add(
+        self._kept(rule, traceback.rank, traceback.exception).add(
             Event(
                 rule,
                 self.scan.index,
-                found.line,
-                found.rank,
-                found.moment,
-                found.said,
+                traceback.line,
+                traceback.rank,
+                traceback.moment,
+                traceback.final_line,
                 tuple(groups.items()),
-                found.exception,
+                traceback.exception,
             )
         )
 

@@ -44,7 +44,7 @@ class Traceback:
     """Line number of the head."""
     exception: str
     """Its type, without its module."""
-    said: str
+    final_line: str
     """The exception's line as it stands."""
     message: str
     frames: tuple[str, ...]

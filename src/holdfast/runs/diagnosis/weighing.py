@@ -75,7 +75,7 @@ class Find:
 def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
     """Every kept event, with its rank, its time and its rule's weight, in the order of files."""
     year = _year(files)
-    found = []
+    finds = []
     for index, file in enumerate(files):
         own_rank = rank_of_file(file.log.path)
         tracebacks = {
@@ -85,11 +85,11 @@ def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
             for event in kept.all():
                 rule = rules.rules[event.rule]
                 traceback = tracebacks.get(event.line)
-                if traceback is not None and traceback.said not in event.text:
+                if traceback is not None and traceback.final_line not in event.text:
                     traceback = None  # another line of the same record
                 if traceback is not None and traceback.chained == IGNORED and rule.id == TRACEBACK:
                     continue
-                found.append(
+                finds.append(
                     Find(
                         replace(event, file=index),
                         rule,
@@ -101,13 +101,13 @@ def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
                         traceback=traceback,
                     )
                 )
-    return sorted(_one_a_line(found), key=lambda find: find.place)
+    return sorted(_one_a_line(finds), key=lambda find: find.place)
 
 
-def _one_a_line(found: Sequence[Find]) -> list[Find]:
+def _one_a_line(finds: Sequence[Find]) -> list[Find]:
     """Keep one of several finds for the same exception, the most informative."""
     best: dict[tuple[int, int, str], Find] = {}
-    for find in found:
+    for find in finds:
         key = (*find.place, find.event.text if find.traceback is None else "")
         other = best.get(key)
         if other is None or _knows(find) > _knows(other):
@@ -234,15 +234,15 @@ def _survivors(finds: Sequence[Find], restarts: Sequence[tuple[int, int]]) -> li
         if find.rule.kind != "info":
             lines.setdefault(find.event.file, []).append(find.event.line)
     latest = {(find.event.file, find.rule.id): find for find in finds}
-    found = []
+    survivors = []
     for find in finds:
         told = latest[find.event.file, find.rule.id] if find.rule.lasting else find
         own = lines.get(find.event.file, [])
         place = bisect_right(own, told.event.line)
         following = own[place] if place < len(own) else find.file.feeds
         survived = following - told.event.line > SURVIVED_LINES or _went_on(told, finds, restarts)
-        found.append(replace(find, survived=survived))
-    return found
+        survivors.append(replace(find, survived=survived))
+    return survivors
 
 
 def _went_on(find: Find, finds: Sequence[Find], restarts: Sequence[tuple[int, int]]) -> bool:

@@ -20,8 +20,8 @@ from holdfast.plain import plain
 from holdfast.runs.execution import injected
 from holdfast.runs.execution.verdict import Executed, Past, judged
 from holdfast.runs.recording.identity import checked_run_id
+from holdfast.runs.watching.notices import Notice
 from holdfast.runs.watching.thresholds import DEFAULTS
-from holdfast.runs.watching.told import Told
 from holdfast.runs.watching.watcher import SystemClock, watch
 
 SITE = Path(__file__).parent / "startup"
@@ -86,7 +86,7 @@ def execute(
     if watching.ident is not None:
         watching.join()
     past = _past(own)
-    found = judged(
+    verdict = judged(
         own,
         tuple(command),
         code if code >= 0 else 128 - code,
@@ -100,9 +100,9 @@ def execute(
     if (
         os.environ.get("SLURM_PROCID", "0") == "0"
     ):  # of several tasks the first one keeps the verdict
-        lines = [json.dumps(plain(each)) for each in (*past, found.past)]
+        lines = [json.dumps(plain(each)) for each in (*past, verdict.past)]
         write_whole(own / PAST, "".join(f"{line}\n" for line in lines).encode())
-    return found
+    return verdict
 
 
 class _Child:
@@ -197,7 +197,7 @@ def _watch(
     stop_on_hang: bool,
     hang_after_s: float,
 ) -> None:
-    def tell(told: Told) -> None:
+    def tell(told: Notice) -> None:
         if watched:
             print(f"holdfast: {told.line()}", file=sys.stderr, flush=True)
         if stop_on_hang and told.change.event == "opened" and told.change.alarm.kind in STOPPING:
@@ -206,7 +206,7 @@ def _watch(
     silent_s = max(DEFAULTS.silence_s, hang_after_s)
     limits = DEFAULTS.changed([f"hang_s={hang_after_s}s", f"silence_s={silent_s}s"])
     try:
-        watch(own, limits=limits, poll_s=min(POLL_S, hang_after_s / 4), on_told=tell, clock=clock)
+        watch(own, limits=limits, poll_s=min(POLL_S, hang_after_s / 4), on_notice=tell, clock=clock)
     except Exception as error:  # the training goes on
         print(f"holdfast: the run is not watched any more: {error}", file=sys.stderr)
 

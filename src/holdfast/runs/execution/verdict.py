@@ -164,15 +164,15 @@ def judged(
     return Executed(command, code, own, sentence, action, why, ended, kept, signals)
 
 
-def _numbers(made: Breakdown, attempt: int) -> list[str]:
+def _numbers(breakdown: Breakdown, attempt: int) -> list[str]:
     """What is wrong with the numbers that an attempt computed: losses, values that should be equal."""
-    lost = [each for each in made.losses_not_finite if each.attempt == attempt]
+    lost = [each for each in breakdown.losses_not_finite if each.attempt == attempt]
     steps = ["a step" if each.first_step is None else f"step {each.first_step:,}" for each in lost]
     said = [
         f"The loss of {named(each.ranks)} is NaN or infinite from {step} on."
         for each, step in zip(lost, steps, strict=True)
     ]
-    return said + [each.sentence for each in made.disagreements if each.attempt == attempt]
+    return said + [each.sentence for each in breakdown.disagreements if each.attempt == attempt]
 
 
 def _signal(code: int) -> str:
@@ -187,10 +187,10 @@ def _recorded(own: Path) -> tuple[Ledger | None, Breakdown | None]:
     return None, None
 
 
-def _ended_since(made: Breakdown, launched_s: float) -> AttemptAccount | None:
+def _ended_since(breakdown: Breakdown, launched_s: float) -> AttemptAccount | None:
     """The last attempt, if it began under this command."""
-    last = made.attempts[-1]
-    return last if made.began_s + last.begin_s > launched_s - CLOCK_S else None
+    last = breakdown.attempts[-1]
+    return last if breakdown.began_s + last.begin_s > launched_s - CLOCK_S else None
 
 
 def _slow(ledger: Ledger) -> list[str]:
@@ -198,8 +198,8 @@ def _slow(ledger: Ledger) -> list[str]:
     from holdfast.runs.straggling.scores import stragglers
 
     with suppress(InputError):  # nothing to compare
-        found = stragglers(ledger.run)
-        return [found.sentence] if found.verdict in ("slow_ranks", "slow_network") else []
+        slow = stragglers(ledger.run)
+        return [slow.sentence] if slow.verdict in ("slow_ranks", "slow_network") else []
     return []
 
 
@@ -212,18 +212,18 @@ def _node(ledger: Ledger | None, ended: AttemptAccount, rank: int) -> str:
     return next((each.node for each in nodes if each.rank == rank), "")
 
 
-def _held_up(own: Path, made: Breakdown, rank: int | None) -> tuple[int | None, list[str]]:
+def _held_up(own: Path, breakdown: Breakdown, rank: int | None) -> tuple[int | None, list[str]]:
     """The rank that held up the others, and what its flight record shows."""
-    found = hang_of(own, made)
+    hang = hang_of(own, breakdown)
     told = []
-    if found is not None and found.verdict in ("missing_ranks", "stuck_inside", "mismatch"):
-        told.append(found.sentence)
-        if rank is None and len(found.missing_ranks) == 1:
-            rank = found.missing_ranks[0]
-    if found is not None and found.divergence is not None:
-        told.append(found.divergence.sentence)
-        rank = found.divergence.rank if rank is None else rank
-    alone = made.attempts[-1].world_size == 1
+    if hang is not None and hang.verdict in ("missing_ranks", "stuck_inside", "mismatch"):
+        told.append(hang.sentence)
+        if rank is None and len(hang.missing_ranks) == 1:
+            rank = hang.missing_ranks[0]
+    if hang is not None and hang.divergence is not None:
+        told.append(hang.divergence.sentence)
+        rank = hang.divergence.rank if rank is None else rank
+    alone = breakdown.attempts[-1].world_size == 1
     rank = 0 if rank is None and alone else rank
     frames = [] if rank is None else _stack(own, rank)
     if any("/torch/utils/data/" in frame["filename"] for frame in frames):

@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast import progress
 from holdfast.errors import InputError
-from holdfast.runs.flight.reading_process import Told, read_told
+from holdfast.runs.flight.reading_process import Reply, read_reply
 from holdfast.runs.flight.record import Dump
 
 NOT_DUMPS = {
@@ -138,22 +138,25 @@ def read_dumps(places: Sequence[str | Path], processes: int | None = None) -> Du
     return _by_rank([_ranked(dump) for dump in dumps], aside)
 
 
-def read_frames(wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, list[dict[str, Any]]]]:
+def read_frames(entries: Mapping[str, Sequence[int]]) -> dict[str, dict[int, list[dict[str, Any]]]]:
     """The stacks of some entries, in a second reading of the few files that hold them.
 
     Args:
-        wanted: file -> `record` of its entries.
+        entries: file -> `record` of its entries.
 
     Returns:
         File -> record -> frames, innermost first; without those that have no stack.
     """
-    if not wanted:
+    if not entries:
         return {}
-    request = {"files": list(wanted), "records": [list(map(int, each)) for each in wanted.values()]}
-    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    request = {
+        "files": list(entries),
+        "records": [list(map(int, each)) for each in entries.values()],
+    }
+    frames: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for file, told in _ask(request):
-        found[str(file)] = told.frames
-    return found
+        frames[str(file)] = told.frames
+    return frames
 
 
 # --- Which rank ----------------------------------------------------------------------------------
@@ -247,7 +250,7 @@ def _fingerprint(dump: Dump) -> tuple[int, int]:
 # --- The reading processes -----------------------------------------------------------------------
 
 
-def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, Told]]:
+def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, Reply]]:
     """Every file with its dump or the reason why it has none, in the order of the files."""
     sizes = [file.stat().st_size for file in files]
     useful = 1 + sum(sizes) // BYTES_A_PROCESS
@@ -257,7 +260,7 @@ def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, 
         ThreadPoolExecutor(count) as pool,
     ):
 
-        def read(part: Sequence[Path]) -> list[tuple[Path, Told]]:
+        def read(part: Sequence[Path]) -> list[tuple[Path, Reply]]:
             answers = []
             for file, told in _ask({"files": [str(file) for file in part]}):
                 tracker.advance(file.stat().st_size)
@@ -269,7 +272,7 @@ def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, 
     return [(file, answers[file]) for file in files]
 
 
-def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, Told]]:
+def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, Reply]]:
     """Each file of a request with its answer.
 
     A file that ends the reading process is blamed for it, and the others go to a fresh one.
@@ -286,11 +289,11 @@ def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, Told]]:
             first += 1
         if first < len(files):
             why = "it ended the process that read it: it needs too much memory or time"
-            yield files[first], Told(refused=why)
+            yield files[first], Reply(refused=why)
             first += 1
 
 
-def _one_process(request: Mapping[str, Any]) -> Iterator[Told]:
+def _one_process(request: Mapping[str, Any]) -> Iterator[Reply]:
     command = [sys.executable, *READER]
     # The same code, wherever this process found it.
     paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
@@ -306,5 +309,5 @@ def _one_process(request: Mapping[str, Any]) -> Iterator[Told]:
         assert process.stdout is not None
         process.stdin.write(json.dumps(request).encode())
         process.stdin.close()
-        while told := read_told(process.stdout):
+        while told := read_reply(process.stdout):
             yield told

@@ -79,23 +79,23 @@ class HangVerdict(Answer):
             compared = "" if since is None else f"; compared from number {since:,} on"
             wrapped = f"{counted(lost['ranks'], 'ring buffer')} had wrapped"
             notes.append(f"{wrapped}: up to {lost['entries_most']:,} entries are lost{compared}.")
-        found = [Finding(self.sentence, "hang", HEADINGS[self.verdict])]
+        findings = [Finding(self.sentence, "hang", HEADINGS[self.verdict])]
         if self.divergence is not None:
-            found.append(Finding(self.divergence.sentence, "hang", "Divergence:"))
+            findings.append(Finding(self.divergence.sentence, "hang", "Divergence:"))
         if self.ended is not None:
-            found.append(Finding(self.ended.sentence, "hang", "Recorded end:"))
-        return [*found, *(Finding(note, None, "Note:") for note in notes)]
+            findings.append(Finding(self.ended.sentence, "hang", "Recorded end:"))
+        return [*findings, *(Finding(note, None, "Note:") for note in notes)]
 
     def unknowns(self) -> list[Unknown]:
         """Files set aside, and ranks without a dump."""
-        found = [
+        unknowns = [
             Unknown(f"{each.file}: {each.reason}", "Dump again, or leave it out.")
             for each in self.evidence.set_aside[:MOST_SET_ASIDE]
         ]
         if absent := self.evidence.ranks_without_dump:
             remedy = "Look into their logs; a rank that was killed leaves none."
-            found.append(Unknown(f"Ranks without a dump: {ranges(absent)}.", remedy))
-        return found
+            unknowns.append(Unknown(f"Ranks without a dump: {ranges(absent)}.", remedy))
+        return unknowns
 
     def inputs(self) -> list[tuple[str, str]]:
         """Number of dumps."""

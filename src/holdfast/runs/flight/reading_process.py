@@ -4,7 +4,7 @@
 
 The request, one JSON object, is ``{"files": [...]}``, or
 ``{"files": [...], "records": [[...], ...]}`` for the stacks of some entries of each file. For every
-file, in order, stdout gets a `Told` in msgpack, behind its length in 8 bytes.
+file, in order, stdout gets a `Reply` in msgpack, behind its length in 8 bytes.
 
 Address space and processor time are limited, so that a file that claims terabytes or never ends takes down
 at most this process. The parent gives the rest of the files to a fresh one.
@@ -75,7 +75,7 @@ def _content(path: Path) -> bytes:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reply:
     """What is said of one file."""
 
     dump: Dump | None = None
@@ -87,13 +87,13 @@ class Told:
     """Record -> its stack, where stacks were asked for."""
 
 
-def packed(told: Told) -> bytes:
+def packed(reply: Reply) -> bytes:
     """An answer for the parent."""
-    body = msgspec.msgpack.encode(told, enc_hook=lambda entries: entries.tobytes())
+    body = msgspec.msgpack.encode(reply, enc_hook=lambda entries: entries.tobytes())
     return len(body).to_bytes(8, "little") + body
 
 
-def read_told(source: IO[bytes]) -> Told | None:
+def read_reply(source: IO[bytes]) -> Reply | None:
     """The next answer; None at the end, and where it was cut off.
 
     It is checked against the types: a reader that a hostile file took over can send nothing else.
@@ -103,7 +103,7 @@ def read_told(source: IO[bytes]) -> Told | None:
     if not size or len(body) < size:
         return None
     return msgspec.msgpack.decode(
-        body, type=Told, dec_hook=lambda kind, content: np.frombuffer(content, ENTRY)
+        body, type=Reply, dec_hook=lambda kind, content: np.frombuffer(content, ENTRY)
     )
 
 
@@ -124,13 +124,13 @@ def _answer(path: Path, wanted: list[int] | None, out: IO[bytes]) -> None:
     try:
         document = read_document(path)
         if wanted is None:
-            told = Told(compact(document, str(path)))
+            told = Reply(compact(document, str(path)))
         else:
-            told = Told(frames=frames_of(document, wanted))
+            told = Reply(frames=frames_of(document, wanted))
     except (NoDumpError, RefusedPickleError) as error:
-        told = Told(refused=str(error), foreign=isinstance(error, ForeignFileError))
+        told = Reply(refused=str(error), foreign=isinstance(error, ForeignFileError))
     except MemoryError:
-        told = Told(refused="it asks for more memory than a dump needs")
+        told = Reply(refused="it asks for more memory than a dump needs")
     out.write(packed(told))
 
 

@@ -12,7 +12,7 @@ from holdfast.runs.flight.mismatches import Mismatch, family
 from holdfast.runs.flight.record import SCHEDULED
 from holdfast.runs.flight.stuck import Stuck
 from holdfast.runs.flight.waits import Root
-from holdfast.runs.flight.wording import asked, group_name, lower, plural, ranks_are
+from holdfast.runs.flight.wording import group_name, lower, plural, ranks_are, request
 from holdfast.runs.ranks import ranges
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _diverged(table: Alignment, found: Mismatch, root: Root | None) -> str:
     )
     for operation in kinds[:3]:
         ranks = rows["rank"][rows["operation"] == operation].tolist()
-        parts.append(f"{lower(ranks_are(ranks))} called {asked(table.operations[operation])}")
+        parts.append(f"{lower(ranks_are(ranks))} called {request(table.operations[operation])}")
     more = f" and {len(kinds) - 3:,} more variants" if len(kinds) > 3 else ""
     if all(table.operations[each].peers for each in kinds):
         return f"A send and its receive in group {group} do not fit: {'; '.join(parts)}."

@@ -79,30 +79,32 @@ class StuckOperations:
 def find_stuck(table: Alignment) -> StuckOperations:
     """Every first operation that did not end, of all groups and pairs of ranks."""
     needs_all = np.array([family(each) in NEEDS_ALL for each in table.operations] + [False])
-    found = _find(table, needs_all, set())
+    operations = _find(table, needs_all, set())
     while True:  # what one group shows of a dump's age holds in all groups: look again without it
-        again = _find(table, needs_all, found.older)
-        if again.older == found.older:
+        again = _find(table, needs_all, operations.older)
+        if again.older == operations.older:
             return again
-        found = again
+        operations = again
 
 
 def _find(table: Alignment, needs_all: NDArray[np.bool_], older: set[int]) -> StuckOperations:
     """One pass; ranks of `older` are looked at for what they completed, and for nothing else."""
-    found = StuckOperations(older=set(older))
+    operations = StuckOperations(older=set(older))
     for place, group in enumerate(table.groups):
         rows = table.of_group(place)
         of_messages = rows["p2p"]
         collectives = rows[~of_messages] if of_messages.any() else rows
         if len(collectives):
-            made = _collective(table, place, group, collectives, needs_all, older, found.older)
+            made = _collective(table, place, group, collectives, needs_all, older, operations.older)
             if made is not None:
-                found.operations.append(made)
+                operations.operations.append(made)
         if of_messages.any():
             pending = rows[of_messages & (rows["state"] < LEFT)]
             pending = pending[~np.isin(pending["rank"], [*older])]
-            found.operations += _messages(table, place, group, pending, older, found.older)
-    return found
+            operations.operations += _messages(
+                table, place, group, pending, older, operations.older
+            )
+    return operations
 
 
 def _made_before(table: Alignment, ranks: Sequence[int], entered_ns: int) -> set[int]:
@@ -273,14 +275,14 @@ def _messages(
         pair = group.ranks[peers[0]], group.ranks[peers[1]]
         if int(row["rank"]) in pair:
             pairs[pair].setdefault(int(row["rank"]), row)
-    found = []
+    messages = []
     for pair, waiting in pairs.items():
         absent = [rank for rank in pair if rank not in waiting]
         first = next(iter(waiting.values()))
         dumped = [rank for rank in absent if rank in table.dumps and rank not in known_older]
         since_ns = min(int(row["created_ns"]) for row in waiting.values())
         older |= _made_before(table, dumped, since_ns)
-        found.append(
+        messages.append(
             Stuck(
                 kind="message",
                 group=place,
@@ -294,4 +296,4 @@ def _messages(
                 peers=pair,
             )
         )
-    return found
+    return messages

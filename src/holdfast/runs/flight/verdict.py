@@ -156,9 +156,9 @@ def _named(judged: Judgement) -> tuple[int | None, int | None, int | None]:
 
 
 def _earliest_mismatch(table: Alignment) -> Mismatch | None:
-    found = [first_mismatch(table, group) for group in range(len(table.groups))]
+    mismatches = [first_mismatch(table, group) for group in range(len(table.groups))]
     return min(
-        (each for each in found if each is not None),
+        (each for each in mismatches if each is not None),
         key=lambda each: int(each.rows["created_ns"].min()),
         default=None,
     )

@@ -35,14 +35,18 @@ def find_root(stuck: Sequence[Stuck]) -> Root | None:
     """The operation that explains the others: what is known before what is not, then the oldest."""
     if not stuck:
         return None
+    # 1. Edges: an operation waits for those in which its missing members wait.
     edges = waits_for(stuck)
+    # 2. Roots: members that are missing and wait for nobody, or no reason outside the operation.
     roots = _roots(stuck, edges, _waiting_in(stuck))
     if not roots:
         # A send may be outstanding without its rank waiting for it; then the rank is free to be missing.
         freed = _roots(stuck, edges, _waiting_in(stuck, sends=False))
         roots = [root for root in freed if root.kind == "missing"]
     if not roots:
+        # 3. No root: everybody waits for another, in a circle.
         return _circle(stuck, edges)
+    # 4. Of several the oldest, what is known first: later ones are mostly its consequences.
     first = min(roots, key=lambda root: (root.kind == "unknown", root.operations[0].since_ns))
     return _whole_batch(first, roots)
 
@@ -52,23 +56,23 @@ def waits_for(stuck: Sequence[Stuck]) -> list[list[int]]:
     inside = _waiting_in(stuck)
     edges = []
     for place, each in enumerate(stuck):
-        found: set[int] = set()
+        targets: set[int] = set()
         for rank in each.missing:
-            found |= set(inside.get(rank, ()))
+            targets |= set(inside.get(rank, ()))
         if not each.missing and not each.unknown:
             for rank, row in each.waiting.items():
                 if row["state"] != STARTED:
-                    found |= {
+                    targets |= {
                         other
                         for other in inside.get(rank, ())
                         if stuck[other].waiting[rank]["place"] < row["place"]
                     }
-                found |= {
+                targets |= {
                     other
                     for other in inside.get(rank, ())
                     if _same_launch(each, stuck[other], rank) and stuck[other].absent
                 }
-        edges.append(sorted(found - {place}))
+        edges.append(sorted(targets - {place}))
     return edges
 
 

@@ -44,7 +44,7 @@ def group_name(group: AlignedGroup, groups: Sequence[AlignedGroup]) -> str:
     return group.label
 
 
-def asked(operation: Operation) -> str:
+def request(operation: Operation) -> str:
     """What one rank asked for: ``all_reduce of [[4096]] Float``."""
     sizes = operation.input_sizes or operation.output_sizes
     types = operation.input_dtypes or operation.output_dtypes

@@ -58,27 +58,27 @@ PARTS_IN_WORDS: Mapping[str, PartWords] = {
 _COLOURS = {words.name: words.colour for words in PARTS_IN_WORDS.values()}
 
 
-def waterfall(made: Breakdown) -> Figure:
+def waterfall(breakdown: Breakdown) -> Figure:
     """From the wall time down to the productive time, one step a loss."""
-    unit, per_hour = made.gpu_unit
+    unit, per_hour = breakdown.gpu_unit
     losses = [
-        (PARTS_IN_WORDS[part].name, -made.gpu_hours[part] * per_hour)
+        (PARTS_IN_WORDS[part].name, -breakdown.gpu_hours[part] * per_hour)
         for part in WATERFALL
-        if made.gpu_hours[part]
+        if breakdown.gpu_hours[part]
     ]
     return figures.waterfall(
-        [("wall time", sum(made.gpu_hours.values()) * per_hour), *losses],
+        [("wall time", sum(breakdown.gpu_hours.values()) * per_hour), *losses],
         unit[0].upper() + unit[1:],
         total=PARTS_IN_WORDS["productive"].name,
         meanings={"wall time": "measured", **_COLOURS},
     )
 
 
-def time_line(ledger: Ledger, made: Breakdown) -> Figure:
+def time_line(ledger: Ledger, breakdown: Breakdown) -> Figure:
     """What the ranks of each attempt did over time: the largest part of each moment."""
-    lanes = len(made.attempts) <= MOST_LANES
+    lanes = len(breakdown.attempts) <= MOST_LANES
     binned = ledger.binned if lanes else ledger.binned.sum(axis=0, keepdims=True)
-    names = [f"{each.attempt} {each.ending}" for each in made.attempts] if lanes else ["all"]
+    names = [f"{each.attempt} {each.ending}" for each in breakdown.attempts] if lanes else ["all"]
     rows: list[dict[str, Any]] = []
     for lane, seconds in zip(names, binned, strict=True):
         largest = np.where(seconds.sum(axis=0) > 0, seconds.argmax(axis=0), -1)  # [bins]
@@ -89,15 +89,15 @@ def time_line(ledger: Ledger, made: Breakdown) -> Figure:
                     {
                         "attempt": lane,
                         "part": PARTS_IN_WORDS[PARTS[largest[first]]].name,
-                        "from": moment(made.began_s + first * ledger.bin_s),
-                        "to": moment(made.began_s + behind * ledger.bin_s),
+                        "from": moment(breakdown.began_s + first * ledger.bin_s),
+                        "to": moment(breakdown.began_s + behind * ledger.bin_s),
                     }
                 )
     of = ledger.attempt_of()
     marks = [
         {
             "attempt": names[int(of[process]) if lanes else 0],
-            "at": moment(made.began_s + at_s),
+            "at": moment(breakdown.began_s + at_s),
             "text": f"checkpoint of step {step:,} complete",
         }
         for process, step, at_s in ledger.published()
@@ -153,15 +153,15 @@ def step_times(ledger: Ledger) -> StepTimes | None:
     return StepTimes(own, spans.end_s[steps], pa.Table.from_pylist(rows))
 
 
-def over_time(times: StepTimes, made: Breakdown) -> Figure:
+def over_time(times: StepTimes, breakdown: Breakdown) -> Figure:
     """Median and 99th percentile of the steps that ended in each stretch of the run."""
     scale, unit = times.unit
     bins = max(min(MOST_BINS, times.own_s.size // 20), 1)
-    place = np.minimum((times.end_s / made.wall_s * bins).astype(np.int64), bins - 1)
+    place = np.minimum((times.end_s / breakdown.wall_s * bins).astype(np.int64), bins - 1)
     rows: list[dict[str, Any]] = []
     for k in range(bins):
         inside = scale * times.own_s[place == k]
-        at = moment(made.began_s + (k + 0.5) * made.wall_s / bins)
+        at = moment(breakdown.began_s + (k + 0.5) * breakdown.wall_s / bins)
         lengths = np.quantile(inside, [0.5, 0.99]).tolist() if inside.size else (None, None)
         for what, length in zip(("median", "99 %"), lengths, strict=True):
             rows.append({"at": at, "what": what, "length": length, "steps": inside.size})

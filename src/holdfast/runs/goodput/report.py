@@ -87,32 +87,33 @@ class RunReport(Answer):
 
     def findings(self) -> list[Finding]:
         """Three to seven sentences, the most valuable first."""
-        made = self.breakdown
-        if made.wall_s <= 0:
+        breakdown = self.breakdown
+        if breakdown.wall_s <= 0:
             return [Finding("The lifetime of the run is unknown.")]
-        hung = any(each.hung for each in made.attempts)
+        hung = any(each.hung for each in breakdown.attempts)
         told = [
             Finding(each.sentence, each.id, each.question)
             for each in self._others
             # Without a hang the flight records show what the others waited for, not what stopped them.
             if hung or each.id != "hang"
         ]
-        unit, per_hour = made.gpu_unit
-        total = sum(made.gpu_hours.values()) * per_hour
-        lost = total - made.gpu_hours["productive"] * per_hour
-        so_far = " so far" if made.running else ""
+        unit, per_hour = breakdown.gpu_unit
+        total = sum(breakdown.gpu_hours.values()) * per_hour
+        lost = total - breakdown.gpu_hours["productive"] * per_hour
+        so_far = " so far" if breakdown.running else ""
         text = (
-            f"{duration(made.parts['productive'])} of {duration(made.wall_s)}{so_far} were productive. "
+            f"{duration(breakdown.parts['productive'])} of {duration(breakdown.wall_s)}{so_far} were "
+            "productive. "
             f"{brief(lost)} {unit} of {brief(total)} {unit} were lost"
         )
-        losses = losses_in_words(made)
+        losses = losses_in_words(breakdown)
         text += f"; shares of the wall time: {losses}." if losses else "."
         found = [
-            Finding(text, "where", f"ETTR {percent(made.ettr)}:"),
-            _interruptions(made),
-            *_losses(made),
+            Finding(text, "where", f"ETTR {percent(breakdown.ettr)}:"),
+            _interruptions(breakdown),
+            *_losses(breakdown),
             *told,
-            *_data(made),
+            *_data(breakdown),
         ]
         return found[:MOST_FINDINGS]
 
@@ -120,49 +121,52 @@ class RunReport(Answer):
         """The questions of the owner of a run, in the order of their value."""
         if self.breakdown.wall_s <= 0:
             return []
-        made = self.breakdown
+        breakdown = self.breakdown
         times = figures.step_times(self.ledger)
-        steps = [] if times is None else [_steps(times, made)]
-        return [_where(made), _attempts(self.ledger, made), *self._others, *steps]
+        steps = [] if times is None else [_steps(times, breakdown)]
+        return [_where(breakdown), _attempts(self.ledger, breakdown), *self._others, *steps]
 
     def values(self) -> list[Value]:
         """ETTR and losses."""
-        made = self.breakdown
-        lost = sum(made.gpu_hours.values()) - made.gpu_hours["productive"]
+        breakdown = self.breakdown
+        lost = sum(breakdown.gpu_hours.values()) - breakdown.gpu_hours["productive"]
         return [
-            Value("ettr", made.ettr, better="higher", source=PAPER),
+            Value("ettr", breakdown.ettr, better="higher", source=PAPER),
             Value("lost_gpu_hours", lost, "GPU-hours", better="lower"),
-            Value("interruptions", float(made.interruptions), better="lower"),
-            Value("step_s_median", made.work.step_s_median, "s", better="lower"),
+            Value("interruptions", float(breakdown.interruptions), better="lower"),
+            Value("step_s_median", breakdown.work.step_s_median, "s", better="lower"),
         ]
 
     def inputs(self) -> list[tuple[str, str]]:
         """Run, files, lines that were not used."""
-        made, run = self.breakdown, self.ledger.run
-        ranks = max(each.world_size for each in made.attempts)
-        nodes = len({node for each in made.attempts for node in each.nodes})
-        state = ", still running" if made.running else ""
+        breakdown, run = self.breakdown, self.ledger.run
+        ranks = max(each.world_size for each in breakdown.attempts)
+        nodes = len({node for each in breakdown.attempts for node in each.nodes})
+        state = ", still running" if breakdown.running else ""
         return [
-            ("Run", f"{minute(made.began_s)} to {minute(made.began_s + made.wall_s)}{state}"),
+            (
+                "Run",
+                f"{minute(breakdown.began_s)} to {minute(breakdown.began_s + breakdown.wall_s)}{state}",
+            ),
             ("Size", f"{counted(ranks, 'rank')} on {counted(nodes, 'node')}"),
             (
                 "Events",
-                f"{run.events.num_rows:,} of {len(run.processes):,} processes in {made.folder}",
+                f"{run.events.num_rows:,} of {len(run.processes):,} processes in {breakdown.folder}",
             ),
-            ("Unusable lines", f"{len(made.rejects):,}"),
+            ("Unusable lines", f"{len(breakdown.rejects):,}"),
         ]
 
     def unknowns(self) -> list[Unknown]:
         """Lines that could not be used, and remarks of the reader."""
-        made = self.breakdown
+        breakdown = self.breakdown
         doubts = [
             Unknown(f"{each[0].upper()}{each[1:]}.", doubt=True) for each in self.ledger.run.doubts
         ]
-        gaps = [Unknown(f"{remark[0].upper()}{remark[1:]}.") for remark in made.remarks]
-        if made.rejects:
-            reasons = Counter(each.reason for each in made.rejects).most_common(MOST_REASONS)
+        gaps = [Unknown(f"{remark[0].upper()}{remark[1:]}.") for remark in breakdown.remarks]
+        if breakdown.rejects:
+            reasons = Counter(each.reason for each in breakdown.rejects).most_common(MOST_REASONS)
             named = "; ".join(f"{reason} ({count:,})" for reason, count in reasons)
-            text = f"{counted(len(made.rejects), 'line')} could not be used: {named}."
+            text = f"{counted(len(breakdown.rejects), 'line')} could not be used: {named}."
             gaps.insert(0, Unknown(text, "--json names file and line of each."))
         return doubts + gaps
 
@@ -187,8 +191,8 @@ def report(
     """
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
     ledger = keep_books(recorded)
-    made = account(ledger, now_s=now_s)
-    answer = RunReport(made, None if html is None else Path(html), ledger=ledger)
+    breakdown = account(ledger, now_s=now_s)
+    answer = RunReport(breakdown, None if html is None else Path(html), ledger=ledger)
     if html is not None:
         from holdfast.report import write
 
@@ -212,42 +216,46 @@ def listed(names: Sequence[str]) -> str:
     return f"{first} and {names[-1]}" if first else "".join(names)
 
 
-def losses_in_words(made: Breakdown) -> str:
+def losses_in_words(breakdown: Breakdown) -> str:
     """The lost shares of the wall time, the largest first, small ones together; empty without any."""
-    losses = [(made.parts[part] / made.wall_s, part) for part in PARTS if part != "productive"]
+    losses = [
+        (breakdown.parts[part] / breakdown.wall_s, part) for part in PARTS if part != "productive"
+    ]
     large = sorted((loss for loss in losses if loss[0] >= SHORTEST_SHARE), reverse=True)
     named = [f"{PARTS_IN_WORDS[part].name} {percent(share)}" for share, part in large]
     rest = sum(share for share, _ in losses if share < SHORTEST_SHARE)
     return listed([*named, f"all else {percent(rest)}"] if rest > 0 else named)
 
 
-def _endings(made: Breakdown, interrupted: bool) -> Counter[str]:
+def _endings(breakdown: Breakdown, interrupted: bool) -> Counter[str]:
     """How attempts ended, each way with its number."""
     words = {"signal": "ended by a signal", "exception": "ended by an exception"}
     return Counter(
         words.get(each.ending, each.ending)
-        for each in made.attempts
+        for each in breakdown.attempts
         if each.interrupted or not interrupted
     )
 
 
-def _interruptions(made: Breakdown) -> Finding:
-    cut = [each for each in made.attempts if each.interrupted]
+def _interruptions(breakdown: Breakdown) -> Finding:
+    cut = [each for each in breakdown.attempts if each.interrupted]
     if not cut:
-        over = len(made.attempts) - made.running
+        over = len(breakdown.attempts) - breakdown.running
         parts = [f"{counted(over, 'attempt')} finished cleanly"] if over else []
-        if made.running:
+        if breakdown.running:
             # Whether it was killed since then is not known yet.
-            last = f"attempt {len(made.attempts)} has no end yet, its last sign of life was "
-            parts.append(f"{last}{duration(made.silent_s)} ago")
-        lead = "No interruption so far:" if made.running else "No interruption:"
+            last = f"attempt {len(breakdown.attempts)} has no end yet, its last sign of life was "
+            parts.append(f"{last}{duration(breakdown.silent_s)} ago")
+        lead = "No interruption so far:" if breakdown.running else "No interruption:"
         return Finding("; ".join(parts) + ".", "attempts", lead)
     times = {1: "once", 2: "twice"}
-    how = [f"{word} {times.get(n, f'{n:,} times')}" for word, n in _endings(made, True).items()]
+    how = [
+        f"{word} {times.get(n, f'{n:,} times')}" for word, n in _endings(breakdown, True).items()
+    ]
     # Parts of the ledger, none of them twice: a stall inside the initialisation belongs to that.
-    after = made.attempts[1:]
+    after = breakdown.attempts[1:]
     costs = {
-        "replayed steps": made.parts["replayed"],
+        "replayed steps": breakdown.parts["replayed"],
         "stalls": sum(min(each.stalled_s, each.parts["idle"]) for each in cut if each.hung),
         "down and queue": sum(each.parts["down"] + each.parts["queue"] for each in after),
         "initialisation": sum(each.parts["init"] for each in after),
@@ -255,32 +263,32 @@ def _interruptions(made: Breakdown) -> Finding:
     text, total = f"({listed(how)}).", sum(costs.values())
     if total:
         named = listed([f"{name} {seconds(value)}" for name, value in costs.items() if value])
-        share = percent(total / made.wall_s)
+        share = percent(total / breakdown.wall_s)
         text += f" They cost {seconds(total)}, {share} of the wall time: {named}."
     text += f" {cut[-1].sentence}"
-    lead = f"{counted(len(cut), 'interruption')} in {counted(len(made.attempts), 'attempt')}"
+    lead = f"{counted(len(cut), 'interruption')} in {counted(len(breakdown.attempts), 'attempt')}"
     return Finding(text, "attempts", lead)
 
 
-def _losses(made: Breakdown) -> Iterator[Finding]:
+def _losses(breakdown: Breakdown) -> Iterator[Finding]:
     """The last attempt with a loss that is not a number, or with ranks that no longer agree."""
-    for lost in made.losses_not_finite[-1:]:
+    for lost in breakdown.losses_not_finite[-1:]:
         step = "a step" if lost.first_step is None else f"step {lost.first_step:,}"
         text = (
             f"of {named(lost.ranks)} is NaN or infinite in attempt {lost.attempt:,}, for the first time "
             f"in {step}; {counted(lost.steps, 'step')} of any rank are so."
         )
         yield Finding(text, "attempts", "The loss")
-    for each in made.disagreements[-1:]:
+    for each in breakdown.disagreements[-1:]:
         yield Finding(each.sentence, "attempts", "Corruption:")
 
 
-def _data(made: Breakdown) -> Iterator[Finding]:
-    wait = made.parts["data_wait"]
-    if wait < MUCH_WAIT * made.wall_s:
+def _data(breakdown: Breakdown) -> Iterator[Finding]:
+    wait = breakdown.parts["data_wait"]
+    if wait < MUCH_WAIT * breakdown.wall_s:
         return
-    training = wait + made.parts["productive"] + made.parts["replayed"]
-    shares = f"{percent(wait / made.wall_s)} of the wall time and {percent(wait / training)}"
+    training = wait + breakdown.parts["productive"] + breakdown.parts["replayed"]
+    shares = f"{percent(wait / breakdown.wall_s)} of the wall time and {percent(wait / training)}"
     yield Finding(
         f"took {seconds(wait)}, {shares} of the time of training.", "steps", "Waiting for data"
     )
@@ -289,14 +297,14 @@ def _data(made: Breakdown) -> Iterator[Finding]:
 # --- Sections ------------------------------------------------------------------------------------
 
 
-def _where(made: Breakdown) -> Section:
-    unit, per_hour = made.gpu_unit
-    ordered = sorted(PARTS, key=lambda part: -made.parts[part])
+def _where(breakdown: Breakdown) -> Section:
+    unit, per_hour = breakdown.gpu_unit
+    ordered = sorted(PARTS, key=lambda part: -breakdown.parts[part])
     rows = {
         "part": [PARTS_IN_WORDS[part].name for part in ordered],
-        "seconds": [made.parts[part] for part in ordered],
-        "share": [made.parts[part] / made.wall_s for part in ordered],
-        "gpu_time": [made.gpu_hours[part] * per_hour for part in ordered],
+        "seconds": [breakdown.parts[part] for part in ordered],
+        "share": [breakdown.parts[part] / breakdown.wall_s for part in ordered],
+        "gpu_time": [breakdown.gpu_hours[part] * per_hour for part in ordered],
     }
     columns = {
         "part": ColumnFormat("Part"),
@@ -304,8 +312,8 @@ def _where(made: Breakdown) -> Section:
         "share": ColumnFormat("Share", "%", digits=1),
         "gpu_time": ColumnFormat("Accelerators", unit, digits=2),
     }
-    named = losses_in_words(made)
-    text = f"{percent(made.ettr)} of {duration(made.wall_s)} was productive"
+    named = losses_in_words(breakdown)
+    text = f"{percent(breakdown.ettr)} of {duration(breakdown.wall_s)} was productive"
     caption = "One row per part, the largest first; the shares sum to 100 %."
     how = How(
         [
@@ -324,19 +332,19 @@ def _where(made: Breakdown) -> Section:
         "where",
         "Where did the time go?",
         f"{text}; {named}." if named else f"{text}.",
-        [figures.waterfall(made)],
+        [figures.waterfall(breakdown)],
         [Table(pa.table(rows), columns, caption=caption, detail=True)],
         how,
     )
 
 
-def _attempts(ledger: Ledger, made: Breakdown) -> Section:
-    shown = made.attempts[:MOST_ROWS]
+def _attempts(ledger: Ledger, breakdown: Breakdown) -> Section:
+    shown = breakdown.attempts[:MOST_ROWS]
     whole = {name: [getattr(each, name) for each in shown] for name in ("attempt", "ranks")}
     steps = ("first_rank_gone", "resumed_from", "last_step", "replayed_steps")
     columns: dict[str, Any] = {
         "attempt": whole["attempt"],
-        "began": [moment(made.began_s + each.begin_s) for each in shown],
+        "began": [moment(breakdown.began_s + each.begin_s) for each in shown],
         "lived_s": [each.end_s - each.begin_s for each in shown],
         "ended": [each.ending for each in shown],
         "ranks": whole["ranks"],
@@ -362,10 +370,12 @@ def _attempts(ledger: Ledger, made: Breakdown) -> Section:
             for part in PARTS
         },
     }
-    how = listed([f"{count:,} {word}" for word, count in _endings(made, False).items()])
-    text = f"{counted(len(made.attempts), 'attempt')}: {how}."
-    if again := sum(each.count for each in made.replays):
-        text += f" {counted(again, 'step')} were done again, in {seconds(made.parts['replayed'])}."
+    how = listed([f"{count:,} {word}" for word, count in _endings(breakdown, False).items()])
+    text = f"{counted(len(breakdown.attempts), 'attempt')}: {how}."
+    if again := sum(each.count for each in breakdown.replays):
+        text += (
+            f" {counted(again, 'step')} were done again, in {seconds(breakdown.parts['replayed'])}."
+        )
     caption = (
         "One row per attempt, in their order. Parts are means over its ranks; down and in the queue "
         "are those before it."
@@ -383,17 +393,17 @@ def _attempts(ledger: Ledger, made: Breakdown) -> Section:
         "attempts",
         "What happened when?",
         text,
-        [figures.time_line(ledger, made)],
+        [figures.time_line(ledger, breakdown)],
         [Table(pa.table(columns), formats, caption=caption)],
         How(formula, {"bins of the figure": f"{seconds(ledger.bin_s)} each"}, notes=note),
     )
 
 
-def _steps(times: figures.StepTimes, made: Breakdown) -> Section:
+def _steps(times: figures.StepTimes, breakdown: Breakdown) -> Section:
     longest = max(times.by_attempt.to_pylist(), key=lambda row: row["longest_s"])
     text = (
-        f"A step takes {seconds(made.work.step_s_median)} in the median; 1 % take more than "
-        f"{seconds(made.work.step_s_p99)}; the longest took {seconds(longest['longest_s'])} "
+        f"A step takes {seconds(breakdown.work.step_s_median)} in the median; 1 % take more than "
+        f"{seconds(breakdown.work.step_s_p99)}; the longest took {seconds(longest['longest_s'])} "
         f"(step {longest['longest_step']:,} on rank {longest['longest_rank']:,}, attempt "
         f"{longest['attempt']:,})."
     )
@@ -415,6 +425,6 @@ def _steps(times: figures.StepTimes, made: Breakdown) -> Section:
         "steps",
         "Are the steps even?",
         text,
-        [figures.over_time(times, made)],
+        [figures.over_time(times, breakdown)],
         [Table(times.by_attempt.slice(0, MOST_ROWS), columns, caption=caption, detail=True)],
     )

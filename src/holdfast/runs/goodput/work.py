@@ -122,7 +122,7 @@ def losses_not_finite(ledger: Ledger) -> tuple[LossNotFinite, ...]:
     steps = ledger.steps()
     rows = pc.is_finite(ledger.run.events["loss"].take(pa.array(spans.row[steps])))
     wrong = steps[~rows.fill_null(True).to_numpy()]  # a loss that is not recorded is null
-    found = []
+    losses = []
     for place in np.unique(of[spans.process[wrong]]).tolist():
         mine = wrong[of[spans.process[wrong]] == place]
         first = spans.step[mine].min()
@@ -132,8 +132,8 @@ def losses_not_finite(ledger: Ledger) -> tuple[LossNotFinite, ...]:
         }
         number = None if first == NO_STEP else int(first)
         count = int(np.unique(spans.step[mine]).size)
-        found.append(LossNotFinite(place + 1, number, tuple(sorted(ranks)), count))
-    return tuple(found)
+        losses.append(LossNotFinite(place + 1, number, tuple(sorted(ranks)), count))
+    return tuple(losses)
 
 
 def replays_of(ledger: Ledger) -> tuple[Replays, ...]:
@@ -141,10 +141,10 @@ def replays_of(ledger: Ledger) -> tuple[Replays, ...]:
     spans, of = ledger.spans, ledger.attempt_of()
     again = np.flatnonzero(ledger.replayed)
     attempt = of[spans.process[again]]
-    found = []
+    replays = []
     for place in np.unique(attempt).tolist():
         numbers = np.unique(spans.step[again[attempt == place]])
-        found.append(
+        replays.append(
             Replays(
                 attempt=place + 1,
                 count=int(numbers.size),
@@ -153,4 +153,4 @@ def replays_of(ledger: Ledger) -> tuple[Replays, ...]:
                 seconds=float(ledger.by_attempt[place, PARTS.index("replayed")]),
             )
         )
-    return tuple(found)
+    return tuple(replays)

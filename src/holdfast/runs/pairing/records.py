@@ -193,7 +193,7 @@ def read_results(path: str | Path) -> Results:
         expected = '{"nodes": ["node1", "node2"], "exit_code": 0, ...}'
         remedy = "give the file that `holdfast runs pairtest run -o` wrote"
         aside.check(len(rows) + aside.count, MOST_REJECTED, expected, remedy)
-    return Results(tuple(rows), tuple(aside.kept), None if is_stdin(path) else Path(path))
+    return Results(tuple(rows), tuple(aside.rows), None if is_stdin(path) else Path(path))
 
 
 def as_results(results: Iterable[PairResult] | str | Path) -> Results:

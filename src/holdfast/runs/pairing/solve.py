@@ -250,9 +250,9 @@ def solve_pairs(
     records = _records(given, nodes)
     tallies = _tallies(given)
     works = {node for node, record in records.items() if record.passed}
-    found = _contradictions(tallies, works, records)
-    intermittent = {one.culprit for one in found if one.culprit is not None}
-    doubtful = {node for one in found if one.verdict == "open" for node in one.nodes}
+    contradictions = _contradictions(tallies, works, records)
+    intermittent = {one.culprit for one in contradictions if one.culprit is not None}
+    doubtful = {node for one in contradictions if one.verdict == "open" for node in one.nodes}
     trusted = works - intermittent - doubtful
     blamed = [set(tally.nodes) - trusted for tally in tallies if tally.failed]
     alone = Counter(node for nodes in blamed if len(nodes) == 1 for node in nodes)
@@ -283,7 +283,7 @@ def solve_pairs(
             )
             for node, record in records.items()
         ),
-        contradictions=tuple(found),
+        contradictions=tuple(contradictions),
         rounds=max((result.round for result in given), default=0),
         tests=sum(result.outcome != "not_run" for result in given),
         not_run=sum(result.outcome == "not_run" for result in given),
@@ -359,7 +359,7 @@ def _contradictions(
     failing = [tally for tally in tallies if tally.failed and works.issuperset(tally.nodes)]
     culprits = _culprits(failing)
     partners = Counter(node for tally in failing for node in tally.nodes)
-    found = []
+    contradictions = []
     for tally in failing:
         culprit = next((node for node in tally.nodes if node in culprits), None)
         # Nodes that also failed elsewhere say nothing of the link between them.
@@ -370,24 +370,27 @@ def _contradictions(
             cause = "intermittent"
         elif only_here:
             cause = _cause(tally, apart)
-        found.append(
+        contradictions.append(
             Contradiction(tally.nodes, tally.passed, tally.failed, tally.tests, cause, culprit)
         )
-    return found
+    return contradictions
 
 
 def _culprits(failing: Sequence[_Tally]) -> set[str]:
     """Nodes that failed with several partners, each more often than any of these."""
     left, found = list(failing), set[str]()
     while True:
+        # 1. How often each node failed with another.
         partners = Counter(node for tally in left for node in tally.nodes)
         for node, count in partners.most_common():
+            # 2. A node that failed more often than each of its partners explains all of them at once.
             beside = [tally for tally in left if node in tally.nodes]
             others = {other for tally in beside for other in tally.nodes} - {node}
             if count > 1 and all(partners[other] < count for other in others):
                 break
         else:
             return found
+        # 3. Its tests are explained; what is left may have another culprit.
         found.add(node)
         left = [tally for tally in left if node not in tally.nodes]  # these are explained
 
@@ -412,18 +415,19 @@ def _limited(sentences: list[str]) -> list[str]:
     return sentences if more <= 0 else [*sentences[:MOST_EACH], f"({more:,} more like this.)"]
 
 
-def _explained(found: Contradiction) -> str:
+def _explained(contradiction: Contradiction) -> str:
     """A contradiction in a sentence; of an intermittent node the tests say it."""
-    names = listed(found.nodes)
-    tests = f"failed together in {found.failed:,} of {counted(found.passed + found.failed, 'test')}"
+    names = listed(contradiction.nodes)
+    every = counted(contradiction.passed + contradiction.failed, "test")
+    tests = f"failed together in {contradiction.failed:,} of {every}"
     return {
         "link": f"The network between {names} is to blame, not the nodes: they {tests} and pass with "
         "others.",
         "chance": f"{names} {tests}; it did not come again, so it was probably chance.",
         "open": f"{names} {tests} but pass elsewhere, and the cause cannot be told: a node, the network "
         "between them, or chance.",
-        "intermittent": f"{names} {tests}: because of {found.culprit}.",
-    }[found.verdict]
+        "intermittent": f"{names} {tests}: because of {contradiction.culprit}.",
+    }[contradiction.verdict]
 
 
 def _table(nodes: Sequence[NodeVerdict], detail: bool = False) -> Table:

@@ -71,11 +71,11 @@ def read_file(path: Path) -> RankFile:
     if process is not None:
         process = _followed(process, rows)
         remarks += _beside(rows)
-    if rejects.count > len(rejects.kept):
-        remarks.append(f"{rejects.count - len(rejects.kept):,} further lines are set aside")
+    if rejects.count > len(rejects.rows):
+        remarks.append(f"{rejects.count - len(rejects.rows):,} further lines are set aside")
     events = _table([row for row in rows if row.thread is None])
     told = tuple(f"{path.name}: {remark}" for remark in remarks)
-    return RankFile(path, process, events, tuple(rejects.kept), told)
+    return RankFile(path, process, events, tuple(rejects.rows), told)
 
 
 def _without_start(first: bytes, reason: str, rejects: Rejects) -> list[str]:

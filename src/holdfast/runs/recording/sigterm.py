@@ -25,12 +25,12 @@ class Sigterm:
     """Wraps SIGTERM's handler until `leave`; does nothing outside the main thread.
 
     Args:
-        told: called on SIGTERM, in the main thread or in the one that calls `heard`.
+        callback: called on SIGTERM, in the main thread or in the one that calls `heard`.
         wakeup: file descriptor to which signal numbers are written.
     """
 
-    def __init__(self, told: Callable[[], None], wakeup: int) -> None:
-        self._told = told
+    def __init__(self, callback: Callable[[], None], wakeup: int) -> None:
+        self._told = callback
         self.wakeup = wakeup
         self.previous: Handler = None
         """The handler behind this one; None where this one is not installed."""

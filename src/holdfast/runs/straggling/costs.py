@@ -38,36 +38,39 @@ class Costs:
         return float(self.by_step.sum())
 
 
-def costs(matrix: StepMatrix, found: Delays) -> Costs:
+def costs(matrix: StepMatrix, delays: Delays) -> Costs:
     """The cost of every step and rank."""
     per_second = float(matrix.gpus.sum()) / SECONDS_PER_HOUR
-    late_by = found.late_by_s
+    late_by = delays.late_by_s
     steps = np.arange(late_by.shape[1])
+    # 1. All wait for the slowest rank of each step, [S].
     slowest = late_by.argmax(axis=0)
     most = late_by[slowest, steps].astype(np.float64)
     by_step = most * per_second
+    # 2. Its cost is its rank's; ranks that tie share it, [R].
     tied = late_by == late_by.max(axis=0)
     by_rank = tied @ (by_step / tied.sum(axis=0))
+    # 3. Without this rank the step would wait for the second slowest: only the difference is recoverable.
     second = np.partition(late_by, -2, axis=0)[-2].astype(np.float64)
     recoverable = np.zeros(late_by.shape[0])
     np.add.at(recoverable, slowest, (most - second) * per_second)
-    worked = float((found.step_s + most).sum()) * per_second
+    worked = float((delays.step_s + most).sum()) * per_second
     return Costs(by_rank, by_step, recoverable, worked, slowest)
 
 
 def recoverable_together(
-    matrix: StepMatrix, found: Delays, members: npt.NDArray[np.bool_]
+    matrix: StepMatrix, delays: Delays, members: npt.NDArray[np.bool_]
 ) -> float:
     """GPU-hours that the run would save if no member were slower than the slowest other rank.
 
     Args:
         matrix: the own times.
-        found: their delays.
+        delays: their delays.
         members: [R] which ranks; not all of them.
     """
     if not members.any() or members.all():
         return 0.0
-    most = found.late_by_s.max(axis=0)
-    others = found.late_by_s[~members].max(axis=0)
+    most = delays.late_by_s.max(axis=0)
+    others = delays.late_by_s[~members].max(axis=0)
     saved = float((most - others).sum(dtype=np.float64))
     return saved * float(matrix.gpus.sum()) / SECONDS_PER_HOUR

@@ -62,20 +62,20 @@ def delays(matrix: StepMatrix) -> Delays:
     return _over_medians(matrix.own_s, matrix.usual_s)
 
 
-def independent(found: Delays) -> tuple[Delays, int]:
+def independent(delays: Delays) -> tuple[Delays, int]:
     """The delays over blocks of steps that are long enough to be independent, and their length.
 
     A slow minute makes many late steps that are one event. Delays are taken over blocks of 1, 2, 4, ...
     steps (their median) until those of neighbouring blocks correlate no more than independent ones
     may, in the typical rank. Independent steps stay single.
     """
-    late_by, length = found.late_by_s, 1
+    late_by, length = delays.late_by_s, 1
     while late_by.shape[1] >= 2 * LEAST_BLOCKS and _neighbours_correlate(late_by):
         length *= 2
-        whole = found.late_by_s.shape[1] // length
+        whole = delays.late_by_s.shape[1] // length
         shape = (late_by.shape[0], whole, length)
-        late_by = np.median(found.late_by_s[:, : whole * length].reshape(shape), axis=2)
-    return (found if length == 1 else _over_medians(late_by, found.usual_s)), length
+        late_by = np.median(delays.late_by_s[:, : whole * length].reshape(shape), axis=2)
+    return (delays if length == 1 else _over_medians(late_by, delays.usual_s)), length
 
 
 def _neighbours_correlate(late_by: FloatMatrix) -> bool:
@@ -91,12 +91,15 @@ def _neighbours_correlate(late_by: FloatMatrix) -> bool:
 
 def _over_medians(own: FloatMatrix, usual_s: float | None) -> Delays:
     times = own.T.astype(np.float64)  # [S, R]: a row is contiguous
+    # 1. The step's median is its usual time: a step slow for everybody delays nobody.
     step_s = np.median(times, axis=1)
     times -= step_s[:, None]
+    # 2. Spread between ranks per step by 1.4826 MAD [S], and noise within ranks over all cells.
     spread = MAD_TO_SIGMA * np.median(np.abs(times), axis=1)
     late_by = np.ascontiguousarray(times.T, dtype=np.float32)
     typical = np.median(late_by, axis=1).astype(np.float64)
     noise = _noise(late_by, typical)
+    # 3. Few ranks may agree by chance: the scale is never below the noise.
     scale = np.maximum(spread, noise)
     if not noise:
         mean = MEAN_TO_SIGMA * float(np.abs(late_by).mean(dtype=np.float64))

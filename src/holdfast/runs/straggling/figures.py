@@ -22,10 +22,10 @@ LEVEL_NAMES = ("below 1 %", "1 to 3 %", "3 to 10 %", "10 to 30 %", "30 to 100 %"
 LEVEL_COLOURS = ("grid", "ramp1", "ramp2", "ramp3", "ramp4", "ramp5")
 
 
-def heat_map(found: Stragglers) -> Figure:
+def heat_map(stragglers: Stragglers) -> Figure:
     """How late every rank was over the run, as a share of a step."""
-    rows = _cells(found)
-    title = "Step" if _is_line(found) else "Shared steps, in the order in which they were done"
+    rows = _cells(stragglers)
+    title = "Step" if _is_line(stragglers) else "Shared steps, in the order in which they were done"
     names = list(dict.fromkeys(row["ranks"] for row in rows))
     extent = [rows[0]["begin"], rows[-1]["end"]]
 
@@ -48,7 +48,7 @@ def heat_map(found: Stragglers) -> Figure:
                 "y": {
                     "field": "ranks",
                     "type": "nominal",
-                    "title": "Rank" if len(names) == _ranks(found) else "Ranks",
+                    "title": "Rank" if len(names) == _ranks(stragglers) else "Ranks",
                     "scale": {"domain": names},
                 },
                 "color": {
@@ -64,42 +64,42 @@ def heat_map(found: Stragglers) -> Figure:
 
     return Figure(
         chart,
-        caption=_reading(found),
+        caption=_reading(stragglers),
         legend=dict(zip(LEVEL_NAMES, LEVEL_COLOURS, strict=True)),
         description="How late every rank was over the steps of the run.",
     )
 
 
-def _reading(found: Stragglers) -> str:
+def _reading(stragglers: Stragglers) -> str:
     """What a cell of the heat map is."""
-    width, height = _cell_size(found)
+    width, height = _cell_size(stragglers)
     mean = f"the mean over {width:,} steps" if width > 1 else "one step"
     most = f", of the latest of {height} neighbouring ranks" if height > 1 else ""
     return f"Delay over the step's median rank, as a share of a step; a cell is {mean}{most}."
 
 
-def _ranks(found: Stragglers) -> int:
-    return int(found.matrix.ranks.size)
+def _ranks(stragglers: Stragglers) -> int:
+    return int(stragglers.matrix.ranks.size)
 
 
-def _cell_size(found: Stragglers) -> tuple[int, int]:
+def _cell_size(stragglers: Stragglers) -> tuple[int, int]:
     """Steps and ranks of a cell."""
-    ranks, steps = found.delays.late_by_s.shape
+    ranks, steps = stragglers.delays.late_by_s.shape
     height = -(-ranks // MOST_ROWS)
     columns = max(1, MOST_CELLS // -(-ranks // height))
     return -(-steps // columns), height
 
 
-def _cells(found: Stragglers) -> list[dict[str, Any]]:
+def _cells(stragglers: Stragglers) -> list[dict[str, Any]]:
     """Rows of the heat map: the mean delay over the steps of a cell, the greatest of its ranks."""
-    width, height = _cell_size(found)
-    matrix, late = found.matrix, found.delays.late_by_s
+    width, height = _cell_size(stragglers)
+    matrix, late = stragglers.matrix, stragglers.delays.late_by_s
     steps = np.arange(0, matrix.steps.size, width)
     counts = np.diff(np.append(steps, matrix.steps.size))
     means = np.add.reduceat(late, steps, axis=1, dtype=np.float64) / counts  # [R, columns]
     greatest = np.maximum.reduceat(means, np.arange(0, means.shape[0], height), axis=0)
-    usual = found.delays.usual_s or 1.0
-    made = []
+    usual = stragglers.delays.usual_s or 1.0
+    cells = []
     for row, values in enumerate(greatest):
         members = matrix.ranks[row * height : (row + 1) * height]
         name = _span_name(members)
@@ -107,8 +107,8 @@ def _cells(found: Stragglers) -> list[dict[str, Any]]:
             steps.tolist(), counts.tolist(), values.tolist(), strict=True
         ):
             first, last = int(matrix.steps[begin]), int(matrix.steps[begin + count - 1])
-            low, high = (first, last + 1) if _is_line(found) else (begin, begin + count)
-            made.append(
+            low, high = (first, last + 1) if _is_line(stragglers) else (begin, begin + count)
+            cells.append(
                 {
                     "ranks": name,
                     "begin": low,
@@ -118,7 +118,7 @@ def _cells(found: Stragglers) -> list[dict[str, Any]]:
                     "late_s": value,
                 }
             )
-    return made
+    return cells
 
 
 def _span_name(members: npt.NDArray[np.int64]) -> str:
@@ -126,6 +126,6 @@ def _span_name(members: npt.NDArray[np.int64]) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def _is_line(found: Stragglers) -> bool:
+def _is_line(stragglers: Stragglers) -> bool:
     """Whether step numbers only grow, so that they can be an axis."""
-    return bool((np.diff(found.matrix.steps) > 0).all())
+    return bool((np.diff(stragglers.matrix.steps) > 0).all())

@@ -60,7 +60,7 @@ class _Split:
 
 
 def two_groups(
-    found: Delays,
+    delays: Delays,
     ranks: Sequence[int],
     labels: Sequence[Mapping[str, str]],
     *,
@@ -77,7 +77,7 @@ def two_groups(
     `least_delay_s` in most steps; two values of a label are compared as two ranks are, without the former.
 
     Args:
-        found: delays of all ranks in all steps.
+        delays: delays of all ranks in all steps.
         ranks: indices of those to be compared: without the ones that are slow by themselves.
         labels: of all ranks.
         alpha: the share of runs of equal ranks in which groups may be found.
@@ -86,15 +86,15 @@ def two_groups(
     if len(ranks) < 3:
         return None
     mine = np.array(ranks)
-    steps = found.late_by_s.shape[1]
+    steps = delays.late_by_s.shape[1]
     lengths = [round(steps * RECENT_SHARE**power) for power in range(3)]
     begins = [steps - each for each in lengths if each == steps or each >= LEAST_RECENT_STEPS]
     best: tuple[tuple[bool, bool, float], _Split, float] | None = None
     for begin in begins:
         # A run that changes is not stationary as a whole, but its end is: blocks are found for each.
-        blocks, _ = independent(replace(found, late_by_s=found.late_by_s[:, begin:]))
+        blocks, _ = independent(replace(delays, late_by_s=delays.late_by_s[:, begin:]))
         window = blocks.late_by_s[mine].astype(np.float64)
-        splits = [*_splits(window[:, ::2], [labels[rank] for rank in ranks], found.noise_s)]
+        splits = [*_splits(window[:, ::2], [labels[rank] for rank in ranks], delays.noise_s)]
         alone = next((split for split in splits if split.label is None), None)
         for split in splits[:MOST_TESTS]:
             p_value = len(begins) * min(len(splits), MOST_TESTS) * _p_value(window[:, 1::2], split)
@@ -109,7 +109,7 @@ def two_groups(
     if best is None:
         return None
     _, split, p_value = best
-    apart = _apart(found.late_by_s[mine].astype(np.float64), split.slow)
+    apart = _apart(delays.late_by_s[mine].astype(np.float64), split.slow)
     since = onset(apart.astype(np.float32))
     return Groups(
         tuple(mine[split.slow].tolist()),
@@ -122,14 +122,14 @@ def two_groups(
     )
 
 
-def with_groups(lasting: Persistence, found: Groups | None) -> Persistence:
+def with_groups(lasting: Persistence, groups: Groups | None) -> Persistence:
     """The verdicts on ranks; a slow group that a label identifies counts as persistently slow."""
-    if found is None or found.label is None:
+    if groups is None or groups.label is None:
         return lasting
-    slow = [*found.slow]
+    slow = [*groups.slow]
     persistent, since = lasting.persistent.copy(), lasting.since.copy()
     q_value = lasting.q_value.copy()
-    persistent[slow], since[slow], q_value[slow] = True, found.since, found.p_value
+    persistent[slow], since[slow], q_value[slow] = True, groups.since, groups.p_value
     return replace(lasting, persistent=persistent, since=since, q_value=q_value)
 
 

@@ -68,7 +68,7 @@ class StepMatrix:
     """[R, S] the part of `own_s` that was waiting for data; None: not told apart."""
     waited_s: FloatMatrix | None = None
     """[R, S] waiting in collectives; None: unknown, or told together with messages."""
-    told_share: float | None = None
+    reported_share: float | None = None
     """Waiting as the program itself has told it, as a share of the usual step; None: it was measured, or
     own times were given."""
     usual_s: float | None = None

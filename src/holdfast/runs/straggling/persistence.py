@@ -44,7 +44,7 @@ class Persistence:
     """Steps that were taken together because neighbours are not independent; 1: none were."""
 
 
-def persistence(found: Delays, *, alpha: float, least_delay_s: float) -> Persistence:
+def persistence(delays: Delays, *, alpha: float, least_delay_s: float) -> Persistence:
     """Tell who is slow in most steps, of the whole run or of its last quarter.
 
     A rank is persistently slow in a window of steps if all of these hold:
@@ -59,25 +59,30 @@ def persistence(found: Delays, *, alpha: float, least_delay_s: float) -> Persist
     Where no rank is slow, 2 alone keeps the share of runs with any false alarm at `alpha` or less. A
     step here is a block of steps where single ones are not independent (`delays.independent`).
     """
-    blocks, length = independent(found)
+    # 1. Steps that are not independent are taken together; all that follows is per block.
+    blocks, length = independent(delays)
     steps = blocks.late_by_s.shape[1]
     late = blocks.late_by_s > np.float32(least_delay_s)
     slowest = blocks.late_by_s == blocks.late_by_s.max(axis=0)
+    # 2. Three marks per rank and step [R, S]: late, far behind, the slowest.
     marks = (late, late & blocks.far(), late & slowest)
+    # 3. Two windows: the whole run, and its last quarter for ranks that became slow.
     recent = round(RECENT_SHARE * steps)
     begins = [0, steps - recent] if recent >= LEAST_RECENT_STEPS else [0]  # [W] of the windows
+    # 4. Exact tails under exchangeable ranks; Benjamini-Hochberg over ranks and windows together.
     p = np.array([_p_value([mark[:, begin:] for mark in marks]) for begin in begins])  # [W, R]
     q = benjamini_hochberg(p.ravel()).reshape(p.shape)
     often = np.array([late[:, begin:].mean(axis=1) > 0.5 for begin in begins])
     outlying = np.array([_is_outlier(blocks, begin) for begin in begins])
+    # 5. All three conditions in one window.
     lasting = often & (q <= alpha) & outlying
     chosen = np.where(lasting[0] | ~lasting[-1], 0, len(begins) - 1)  # the window that convicts
     persistent: Bools = np.logical_or.reduce(lasting)
     since = [
-        onset(own) if slow else 0 for own, slow in zip(found.late_by_s, persistent, strict=True)
+        onset(own) if slow else 0 for own, slow in zip(delays.late_by_s, persistent, strict=True)
     ]
     return Persistence(
-        late_share=(found.late_by_s > np.float32(least_delay_s)).mean(axis=1),
+        late_share=(delays.late_by_s > np.float32(least_delay_s)).mean(axis=1),
         q_value=q[chosen, np.arange(persistent.size)],
         persistent=persistent,
         since=np.array(since),
@@ -140,14 +145,14 @@ def poisson_binomial(marks: npt.ArrayLike, ranks: int) -> Floats:
     return chance
 
 
-def _is_outlier(found: Delays, begin: int) -> Bools:
+def _is_outlier(delays: Delays, begin: int) -> Bools:
     """[R] whether the typical delay from a step on is far from those of the other ranks."""
-    window = found.late_by_s[:, begin:]
+    window = delays.late_by_s[:, begin:]
     typical = np.median(window, axis=1)
     if typical.size < 3:
         return np.ones(typical.size, dtype=bool)
     above = typical - np.median(typical)
     spread = MAD_TO_SIGMA * float(np.median(np.abs(above)))
-    chance = MEAN_TO_SIGMA * found.noise_s / math.sqrt(window.shape[1])
+    chance = MEAN_TO_SIGMA * delays.noise_s / math.sqrt(window.shape[1])
     far: Bools = above > FAR * max(spread, chance)
     return far

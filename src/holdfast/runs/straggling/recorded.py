@@ -80,11 +80,11 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
         rejects=run.rejects,
         rejected=len(run.rejects),
         remarks=(*remarks, *_moved(run)),
-        told_share=_told_share(seconds, sync, together) if base == "own" else None,
+        reported_share=_reported_share(seconds, sync, together) if base == "own" else None,
     )
 
 
-def _told_share(seconds: Floats, sync: Floats, together: Floats) -> float | None:
+def _reported_share(seconds: Floats, sync: Floats, together: Floats) -> float | None:
     """What the program itself says of waiting, as a share of a step; None: it was measured."""
     said = np.isfinite(sync) & ~np.isfinite(together) & (seconds > 0)
     return float(np.median(sync[said] / seconds[said])) if said.any() else None

@@ -85,7 +85,7 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
         found,
         gpus=gpus,
         labels=labels,
-        rejects=tuple(rejected.kept),
+        rejects=tuple(rejected.rows),
         rejected=rejected.count,
         remarks=tuple(remarks),
     )

@@ -47,7 +47,7 @@ def read_events(path: Path) -> Trace:
     except OSError as error:
         raise _error(path, f"the trace cannot be read: {error}") from None
     try:
-        found = _decoded(text)
+        content = _decoded(text)
     except RecursionError:
         raise _error(path, "no trace: values are nested too deeply") from None
     except msgspec.ValidationError as error:
@@ -59,7 +59,7 @@ def read_events(path: Path) -> Trace:
             problem = "the trace is cut off" if error.pos or not rest else "no trace"
             raise _error(path, problem, rest[:40]) from None
         raise _error(path, "no JSON", f"{error.msg}: {rest[:40]}") from None
-    return found if isinstance(found, Trace) else Trace(found)
+    return content if isinstance(content, Trace) else Trace(content)
 
 
 def _decoded(text: str) -> Trace | list[Event]:

@@ -41,7 +41,7 @@ class Spell:
 class Spells:
     """What `spells` found."""
 
-    found: tuple[Spell, ...]
+    spells: tuple[Spell, ...]
     """The costliest first."""
     least_length: int
     """Steps in a row that make a spell, chosen so that chance makes one in at most alpha of the runs."""
@@ -49,7 +49,7 @@ class Spells:
     @property
     def ranks(self) -> frozenset[int]:
         """Who had any."""
-        return frozenset(spell.rank for spell in self.found)
+        return frozenset(spell.rank for spell in self.spells)
 
 
 def spells(

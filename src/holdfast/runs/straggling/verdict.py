@@ -105,7 +105,7 @@ class Stragglers(Answer):
     @property
     def _blind(self) -> bool:
         """Whether the ranks may wait for each other where nothing measures it."""
-        told = self.matrix.told_share
+        told = self.matrix.reported_share
         return told is not None and told < LEAST_TOLD
 
     @cached_property
@@ -152,7 +152,7 @@ class Stragglers(Answer):
             "base": matrix.base,
             "within": matrix.peers or None,
             "ranks": self.ranks.to_pylist(),
-            "transient": [vars(spell) for spell in self.spells.found] if known else None,
+            "transient": [vars(spell) for spell in self.spells.spells] if known else None,
             "groups": self._groups_dict(),
             "total_cost_gpu_hours": self.costs.total if known else None,
             "worked_gpu_hours": self.costs.worked if matrix.base == "own" else None,
@@ -200,26 +200,28 @@ class Stragglers(Answer):
             found.append(Unknown(DATA_ONLY, REMEDY))
         elif not self.known:
             found.append(Unknown(UNKNOWN, REMEDY))
-        said = []
+        sentences = []
         if self.block > 1:
             waves = "Slow and fast steps come in waves"
-            said.append(f"{waves}: {self.block} steps count as one in the test for habit.")
+            sentences.append(f"{waves}: {self.block} steps count as one in the test for habit.")
         if matrix.peers:
-            said.append(f"Compared: {self._compared}.")
+            sentences.append(f"Compared: {self._compared}.")
         if matrix.steps_not_shared:
             used = counted(matrix.steps.size, "step")
-            said.append(
+            sentences.append(
                 f"{used} used; {matrix.steps_not_shared:,} left out that not all ranks did."
             )
         if matrix.ranks_set_aside:
             few = named(matrix.ranks_set_aside)
-            said.append(f"Set aside, with less than half of the others' steps: {few}.")
+            sentences.append(f"Set aside, with less than half of the others' steps: {few}.")
         if matrix.rejected:
             first = matrix.rejects[0]
             where = f"{first.file.name}, line {first.line}: {first.reason}"
-            said.append(f"{counted(matrix.rejected, 'row')} could not be used; the first: {where}.")
+            sentences.append(
+                f"{counted(matrix.rejected, 'row')} could not be used; the first: {where}."
+            )
         remarks = [f"{remark[0].upper()}{remark[1:]}." for remark in matrix.remarks]
-        return [*found, *(Unknown(text) for text in (*said, *remarks))]
+        return [*found, *(Unknown(text) for text in (*sentences, *remarks))]
 
     def sections(self) -> list[Section]:
         """The slow ranks, and who was slow for a while."""
@@ -237,24 +239,24 @@ class Stragglers(Answer):
         if self.matrix.steps.size < self.least_steps:
             return self._too_short()
         alone = [row for row in self.persistent if not self._in_group(row)]
-        said = []
+        sentences = []
         if len(alone) == 1:
-            said.append(self._one(alone[0]))
+            sentences.append(self._one(alone[0]))
         elif alone:
             delays = [row["delay_s"] for row in alone]
             low, high = short(min(delays)), short(max(delays))
             late = low if low == high else f"{low} to {high}"
-            said.append(
+            sentences.append(
                 f"Ranks {ranges(row['rank'] for row in alone)} are persistently slow"
                 f"{self._common(alone)}: late by {late} in their typical step; {self._bill}."
             )
         if self.groups is not None:
-            said.append(self._two_groups(self.groups, bool(alone)))
-        if not said:
-            said = [self._nobody()]
+            sentences.append(self._two_groups(self.groups, bool(alone)))
+        if not sentences:
+            sentences = [self._nobody()]
         if (self.network_share or 0.0) >= SLOW_NETWORK:
-            said.insert(self.verdict != "slow_network", self._network())
-        return " ".join(said)
+            sentences.insert(self.verdict != "slow_network", self._network())
+        return " ".join(sentences)
 
     def _network(self) -> str:
         share = percent(self.network_share or 0.0)
@@ -336,17 +338,17 @@ class Stragglers(Answer):
         first = "Who computes slowly cannot be told from these steps; w" if blind else "W"
         data = f"{first}aiting for data, no rank" if blind else "No rank"
         if self._blind:
-            said = percent(self.matrix.told_share or 0.0)
+            said = percent(self.matrix.reported_share or 0.0)
             data = f"Who is slow cannot be told: the program measured waiting for {said} of a step, and "
             data += "may wait elsewhere, too; by that, no rank"
         steps = counted(self.matrix.steps.size, "step")
         text = (
             f"{data} is persistently slow in {steps} of {counted(self.matrix.ranks.size, 'rank')}"
         )
-        if self.spells.found:
-            spells = counted(len(self.spells.found), "spell")
+        if self.spells.spells:
+            spells = counted(len(self.spells.spells), "spell")
             text += (
-                f"; {spells} of slowness passed, the costliest on rank {self.spells.found[0].rank}"
+                f"; {spells} of slowness passed, the costliest on rank {self.spells.spells[0].rank}"
             )
         text += f"; waiting for the slowest cost {self._gpu_time(self.costs.total)}."
         if self.matrix.steps.size < self.least_steps_of_groups:
@@ -444,7 +446,7 @@ class Stragglers(Answer):
         )
 
     def _spells(self) -> list[Section]:
-        if not self.spells.found:
+        if not self.spells.spells:
             return []
         node_of = {
             rank: labels.get("node", "")
@@ -457,7 +459,7 @@ class Stragglers(Answer):
                 "attempt": spell.attempt + 1,
                 "delay_ms": 1000 * spell.delay_s,
             }
-            for spell in self.spells.found[:MOST_ROWS]
+            for spell in self.spells.spells[:MOST_ROWS]
         ]
         columns = {
             "rank": ColumnFormat("Rank", right=True),
@@ -470,8 +472,8 @@ class Stragglers(Answer):
             "ongoing": ColumnFormat("To the end"),
             "cost_gpu_hours": ColumnFormat("Cost", "GPU-hours"),
         }
-        count = counted(len(self.spells.found), "spell")
-        worst = "; ".join(map(_spell, self.spells.found[:MOST_NAMED]))
+        count = counted(len(self.spells.spells), "spell")
+        worst = "; ".join(map(_spell, self.spells.spells[:MOST_NAMED]))
         caption = "One row per spell: steps in a row, far behind in each; the costliest first."
         how = How(
             "n = least steps in a row with ranks x steps x p^n <= false alarm rate",

@@ -22,7 +22,7 @@ from holdfast.numbers import duration
 from holdfast.plain import plain
 from holdfast.runs.ranks import compact
 from holdfast.runs.watching.alarms import Alarm
-from holdfast.runs.watching.told import printable
+from holdfast.runs.watching.notices import printable
 
 GRACE_S = 5.0
 """That a command is given to end: when it took too long, and when the watcher itself must end."""

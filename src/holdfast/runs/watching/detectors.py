@@ -64,9 +64,9 @@ class Hang:
         A hang opens only while all ranks send heartbeats: the others may be waiting for a rank that died.
         There is no finding while a rank has not appeared yet.
         """
-        found = self._find(run, limits, now_s)
-        self._holds = found is not None
-        return found
+        finding = self._find(run, limits, now_s)
+        self._holds = finding is not None
+        return finding
 
     def _find(self, run: RunState, limits: Thresholds, now_s: float) -> Finding | None:
         heard = [

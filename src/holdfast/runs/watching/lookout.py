@@ -72,7 +72,7 @@ class Lookout:
         run, limits = self.run, self.limits
         if run.attempt < 0:
             return {}
-        found = {
+        findings = {
             "silence": detectors.silence(run, limits, now_s),
             "hang": self._hang.look(run, limits, now_s),
             "missing": detectors.missing(run, limits, now_s),
@@ -84,7 +84,7 @@ class Lookout:
             "loss_spike": self.pace.loss_spike(),
             "grad_norm_spike": self.pace.grad_norm_spike(),
         }
-        return {kind: finding for kind, finding in found.items() if finding is not None}
+        return {kind: finding for kind, finding in findings.items() if finding is not None}
 
     def rates(self) -> Rates | None:
         """The pace of the last steps."""

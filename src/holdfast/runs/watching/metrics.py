@@ -234,15 +234,15 @@ class Exporter:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         run_id, shown = self._shown
-        made: list[Metric] = []
+        families: list[Metric] = []
         for figure in shown:
             of = CounterMetricFamily if figure.kind == "counter" else GaugeMetricFamily
             labels = ["run_id", *([figure.label] if figure.label else [])]
             family = of(f"holdfast_run_{figure.name}", figure.text, labels=labels)
             for key, value in figure.samples.items():
                 family.add_metric([run_id, *([key] if figure.label else [])], value)
-            made.append(family)
-        return made
+            families.append(family)
+        return families
 
 
 def parsed(address: str) -> tuple[str, int]:

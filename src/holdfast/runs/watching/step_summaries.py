@@ -68,11 +68,11 @@ class StepSummaries:
     _newest: int = -1
     _done: int = -1
 
-    def add(self, said: RankStep) -> None:
+    def add(self, step: RankStep) -> None:
         """Take what one rank says; too late for a step that was handed out, it is left out."""
-        if said.step > self._done:
-            self._waiting.setdefault(said.step, []).append(said)
-            self._newest = max(self._newest, said.step)
+        if step.step > self._done:
+            self._waiting.setdefault(step.step, []).append(step)
+            self._newest = max(self._newest, step.step)
 
     def start_again(self) -> None:
         """The steps count from a smaller number again: the training went back within its process."""
@@ -83,28 +83,28 @@ class StepSummaries:
         """The steps that `ranks` ranks have reported, or that waited long enough."""
         overdue = self._newest - MOST_AHEAD
         for step in sorted(self._waiting):
-            said = self._waiting[step]
-            if len(said) < ranks and step > overdue:
+            steps = self._waiting[step]
+            if len(steps) < ranks and step > overdue:
                 return
             del self._waiting[step]
             self._done = step
-            yield _summed_up(said)
+            yield _summed_up(steps)
 
 
-def _summed_up(said: list[RankStep]) -> StepSummary:
-    periods = [one.period_s for one in said if one.period_s is not None]
+def _summed_up(steps: list[RankStep]) -> StepSummary:
+    periods = [one.period_s for one in steps if one.period_s is not None]
     return StepSummary(
-        said[0].step,
-        len(said),
-        median(one.event.own_s for one in said),
+        steps[0].step,
+        len(steps),
+        median(one.event.own_s for one in steps),
         median(periods) if periods else None,
-        median(one.data_wait_s for one in said),
-        _mean([one.event.tokens for one in said]),
-        _mean([one.event.samples for one in said]),
-        _middle([one.event.loss for one in said]),
-        _middle([one.event.grad_norm for one in said]),
-        tuple(sorted(one.rank for one in said if _is_odd(one.event.loss))),
-        {one.rank: one.work_s for one in said},
+        median(one.data_wait_s for one in steps),
+        _mean([one.event.tokens for one in steps]),
+        _mean([one.event.samples for one in steps]),
+        _middle([one.event.loss for one in steps]),
+        _middle([one.event.grad_norm for one in steps]),
+        tuple(sorted(one.rank for one in steps if _is_odd(one.event.loss))),
+        {one.rank: one.work_s for one in steps},
     )
 
 

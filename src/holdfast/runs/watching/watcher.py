@@ -26,10 +26,10 @@ from holdfast.runs.watching.actions import Actions, Clock
 from holdfast.runs.watching.alarms import Change, Ledger
 from holdfast.runs.watching.lookout import Lookout
 from holdfast.runs.watching.metrics import Exporter
+from holdfast.runs.watching.notices import Notice, RunStatus
 from holdfast.runs.watching.replaying import by_process, in_order, replayed
 from holdfast.runs.watching.run_clock import RunClock
 from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
-from holdfast.runs.watching.told import Told, Watched
 
 if TYPE_CHECKING:
     from holdfast.runs.goodput.attempts import AttemptAccount
@@ -101,10 +101,10 @@ def watch(
     otlp: str | None = None,
     tensorboard: Path | None = None,
     state: Path | None = None,
-    on_told: Callable[[Told], object] = _nothing,
+    on_notice: Callable[[Notice], object] = _nothing,
     remark: Callable[[str], object] = _nothing,
     clock: Clock | None = None,
-) -> Watched:
+) -> RunStatus:
     """Follow a run until it is over.
 
     Args:
@@ -124,7 +124,7 @@ def watch(
         tensorboard: folder of files for TensorBoard: steps and goodput, the history of the run included.
         state: file that stores which alarms are open and were acted on; by default ``watch.json`` in the
             run's own folder.
-        on_told: called with each alarm as it opens and closes.
+        on_notice: called with each alarm as it opens and closes.
         remark: called with messages about the watcher itself.
         clock: clock, replaced in tests.
 
@@ -136,9 +136,9 @@ def watch(
     clock = SystemClock() if clock is None else clock
     own = _found(Path(folder), run_id, once, poll_s, clock, remark)
     if own is None:
-        return Watched(run_id or "", "waiting", 0, None, 0.0, 0, ())
+        return RunStatus(run_id or "", "waiting", 0, None, 0.0, 0, ())
     with ExitStack() as stack:
-        watcher = _Watcher(own, limits, poll_s, clock, on_told, remark)
+        watcher = _Watcher(own, limits, poll_s, clock, on_notice, remark)
         watcher.remember(state or own / saved_alarms.FILE_NAME, required=state is not None or act)
         if act:
             stack.enter_context(saved_alarms.only_actor(watcher.state))
@@ -164,8 +164,8 @@ def replay(
     limits: Thresholds = DEFAULTS,
     poll_s: float = POLL_S,
     tensorboard: Path | None = None,
-    on_told: Callable[[Told], object] = _nothing,
-) -> Watched:
+    on_notice: Callable[[Notice], object] = _nothing,
+) -> RunStatus:
     """What `watch` would have told of a run that is recorded, by the events' own time.
 
     It acts on nothing and, without `tensorboard`, leaves nothing behind: it is for choosing `limits`.
@@ -183,7 +183,7 @@ def replay(
             stack.enter_context(board.written(tensorboard, lookout, clock.origin))
         for at_s, change in replayed(lookout, in_order(tail.history(), clock), poll_s):
             opened += change.event == "opened"
-            on_told(Told(name, clock.origin() + at_s, change))
+            on_notice(Notice(name, clock.origin() + at_s, change))
     if not lookout.run.ranks:
         raise _empty(own)
     return _result(lookout, name, lookout.run.heard_at, opened, len(tail.rejects))
@@ -198,7 +198,7 @@ class _Watcher:
         limits: Thresholds,
         poll_s: float,
         clock: Clock,
-        on_told: Callable[[Told], object],
+        on_notice: Callable[[Notice], object],
         remark: Callable[[str], object],
     ) -> None:
         self.folder = own
@@ -212,7 +212,7 @@ class _Watcher:
         self._run_clock = RunClock()
         self._poll_s = poll_s
         self._clock = clock
-        self._on_told = on_told
+        self._on_told = on_notice
         self._remark = remark
         self._known = Ledger()
         self._remembers = False
@@ -285,7 +285,7 @@ class _Watcher:
         for exporter in self.exporters:
             exporter.update(self.lookout, self.run_id, self._now_s)
 
-    def result(self) -> Watched:
+    def result(self) -> RunStatus:
         """How it stands."""
         return _result(
             self.lookout, self.run_id, self._now_s, self._opened, len(self._tail.rejects)
@@ -344,7 +344,7 @@ class _Watcher:
         changes = list(changes)
         for change in changes:
             self._opened += change.event == "opened"
-            self._on_told(Told(self.run_id, self._clock.wall(), change))
+            self._on_told(Notice(self.run_id, self._clock.wall(), change))
         ledger = self.lookout.ledger
         to_act = [alarm for alarm in ledger.open.values() if not alarm.acted]
         if self.actions is not None:
@@ -419,10 +419,10 @@ def _run_id(own: Path) -> str:
     return own.resolve().name
 
 
-def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: int) -> Watched:
+def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: int) -> RunStatus:
     run = lookout.run
     state = "over" if run.over else "going" if run.living else "down"
-    return Watched(
+    return RunStatus(
         run_id,
         state,  # type: ignore[arg-type]
         run.attempt + 1,

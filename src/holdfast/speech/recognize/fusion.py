@@ -86,7 +86,7 @@ def read_hotwords(path: Path) -> dict[str, float | None]:
     Raises:
         InputError: if it cannot be read, has none, or a weight is not a positive number.
     """
-    found: dict[str, float | None] = {}
+    hotwords: dict[str, float | None] = {}
     with open_source(path) as source:
         text = source.read().decode("utf-8-sig", errors="replace")
     for number, line in enumerate(text.splitlines(), 1):
@@ -94,7 +94,7 @@ def read_hotwords(path: Path) -> dict[str, float | None]:
         if not phrase.strip():
             continue
         try:
-            found[phrase.strip()] = float(weight) if tab else None
+            hotwords[phrase.strip()] = float(weight) if tab else None
         except ValueError as error:
             raise InputError(
                 "not a weight",
@@ -104,9 +104,9 @@ def read_hotwords(path: Path) -> dict[str, float | None]:
                 found=weight,
                 expected="PHRASE, or PHRASE<tab>NUMBER",
             ) from error
-    if not found:
+    if not hotwords:
         raise InputError("no hotwords", code="empty-input", path=path)
-    return found
+    return hotwords
 
 
 def _spelled_hotwords(

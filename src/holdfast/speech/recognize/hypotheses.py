@@ -145,11 +145,11 @@ _CUE_WORDS, _CUE_GAP_S = 12, 1.0
 """A cue of subtitles has at most so many words, and ends before a longer pause."""
 
 
-def subtitles(found: Sequence[Word], form: Format, name: str) -> str:
+def subtitles(words: Sequence[Word], form: Format, name: str) -> str:
     """A file of words: SRT or VTT cues, or CTM lines.
 
     Args:
-        found: words in the order of their times.
+        words: words in the order of their times.
         form: ``srt``, ``vtt`` or ``ctm`` (file, channel, start, duration, word, confidence).
         name: of the audio, in CTM.
     """
@@ -158,10 +158,10 @@ def subtitles(found: Sequence[Word], form: Format, name: str) -> str:
         return "".join(
             f"{name} 1 {each.start_s:.2f} {each.end_s - each.start_s:.2f} {each.word} "
             f"{each.confidence:.4f}\n"
-            for each in found
+            for each in words
         )
     cues: list[list[Word]] = []
-    for each in found:
+    for each in words:
         full = cues and len(cues[-1]) == _CUE_WORDS
         if not cues or full or each.start_s - cues[-1][-1].end_s > _CUE_GAP_S:
             cues.append([])

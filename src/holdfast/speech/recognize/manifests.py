@@ -66,18 +66,18 @@ def read_manifest(path: str | Path) -> tuple[list[Utterance], list[Excluded]]:
     if path.is_dir():
         tables = [_kaldi_table(path / name) for name in _KALDI]
         lines, read = path / "text", partial(_kaldi, tables)
-    found, excluded = [], []
+    utterances, excluded = [], []
     for number, line in _lines(lines):
         try:
-            found += [_utterance(row, lines.parent) for row in read(line)]
+            utterances += [_utterance(row, lines.parent) for row in read(line)]
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else f"not an utterance: {error}"
             row = {"utterance": f"line {number}", "code": "invalid-value", "reason": what}
             excluded.append(row)
-    if not found and not excluded:
+    if not utterances and not excluded:
         raise InputError("no utterances", code="no-data", path=path, expected="audio and text")
-    check_share(excluded, len(found) + len(excluded), str(path))
-    return found, excluded
+    check_share(excluded, len(utterances) + len(excluded), str(path))
+    return utterances, excluded
 
 
 def usable(

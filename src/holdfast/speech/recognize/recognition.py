@@ -42,8 +42,8 @@ def recognize(
             one name.
     """
     if stream_s is not None and not 0 < stream_s < inf:
-        found = f"{stream_s:g} s"
-        raise InputError("invalid chunk", code="out-of-range", place="stream_s", found=found)
+        seconds = f"{stream_s:g} s"
+        raise InputError("invalid chunk", code="out-of-range", place="stream_s", found=seconds)
     recognizer, paths = SpeechModel.load(model), [Path(each) for each in audio]
     chunk = None if stream_s is None else max(1, round(stream_s * recognizer.features.rate))
     decoder = recognizer.decoder(**settings)

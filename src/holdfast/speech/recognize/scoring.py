@@ -84,8 +84,8 @@ def score_utterances(
     started = time.process_time()
     audio = usable(utterances, model.features.rate, rows, model.features.window)
     while batch := list(islice(audio, _BATCH)):
-        found = transcribe(model, decoder, [sound.samples for _, sound in batch])
-        texts += [together(segments).text for segments in found]
+        transcripts = transcribe(model, decoder, [sound.samples for _, sound in batch])
+        texts += [together(segments).text for segments in transcripts]
         for each, sound in batch:
             references.append(each.text)
             seconds += sound.seconds

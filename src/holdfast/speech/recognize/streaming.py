@@ -132,11 +132,11 @@ class Stream:
 
     def _close(self) -> list[Segment]:
         """The segment, unless nothing was said; a new one begins."""
-        found = [self.search.hypotheses()] if self.said else []
+        hypotheses = [self.search.hypotheses()] if self.said else []
         start = self.search.start + len(self.search.log_probs)
         self.search = Search(self.decoder, self.model.alphabet.size, start)
         self.pause, self.said = 0, False
-        return found
+        return hypotheses
 
 
 def advance(
@@ -166,9 +166,9 @@ def advance(
     windows = [stream.window(chunk, end) for stream, chunk, end in pairs]
     # Short chunks complete no output, mostly.
     live = [k for k, (_, new) in enumerate(windows) if ends[k] or new.stop > new.start]
-    found: list[list[Segment]] = [[] for _ in streams]
+    segments: list[list[Segment]] = [[] for _ in streams]
     if not live:
-        return found
+        return segments
     with torch.inference_mode():
         x, _ = network.convolve(*padded([windows[k][0] for k in live]))  # [B, T', D]
         x, lengths = padded([each[windows[k][1]] for k, each in zip(live, x, strict=True)])
@@ -180,8 +180,8 @@ def advance(
             rows.append(streams[k].row.push(y[place, : lengths[place]], ends[k]))
         log_probs = network.emit(padded([piece for piece, _ in rows])[0]).numpy()
     for k, each, (_, new) in zip(live, log_probs, rows, strict=True):
-        found[k] = streams[k].decode(each[new], ends[k])
-    return found
+        segments[k] = streams[k].decode(each[new], ends[k])
+    return segments
 
 
 def transcribe(
@@ -196,10 +196,10 @@ def transcribe(
         chunk: samples at a time; None: all at once.
     """
     streams, longest = [Stream(model, decoder) for _ in sounds], max(map(len, sounds))
-    found: list[list[Segment]] = [[] for _ in sounds]
+    segments: list[list[Segment]] = [[] for _ in sounds]
     step = chunk or max(longest, 1)
     for end in range(step, longest + step, step):
         chunks = [each[end - step : end] for each in sounds]
         parts = advance(streams, chunks, [end >= longest] * len(sounds))
-        found = [[*before, *more] for before, more in zip(found, parts, strict=True)]
-    return found
+        segments = [[*before, *more] for before, more in zip(segments, parts, strict=True)]
+    return segments

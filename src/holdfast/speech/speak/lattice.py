@@ -139,14 +139,14 @@ def best_path(log_probs: Array, graph: PhoneGraph) -> AlignedPath:
     for frame in range(frames - 1, 0, -1):
         path.append(int(before[path[-1], back[frame, path[-1]]]))
     path.reverse()
-    found: dict[int, list[int]] = {}
+    paths: dict[int, list[int]] = {}
     for frame, state in enumerate(path):
         if state % 2 == 0:
-            found.setdefault(state // 2, []).append(frame)
+            paths.setdefault(state // 2, []).append(frame)
     return AlignedPath(
-        [*found],
-        [own[0] for own in found.values()],
-        [own[-1] for own in found.values()],
+        [*paths],
+        [own[0] for own in paths.values()],
+        [own[-1] for own in paths.values()],
         log_probs.max(axis=1) - log_probs[range(frames), columns[path]],
         total,
     )

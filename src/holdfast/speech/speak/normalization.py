@@ -79,7 +79,7 @@ def words_of(text: str, known: Callable[[str], bool] = lambda word: False) -> li
             ``out-of-range`` for a word of more than 60 letters.
     """
     folded = _fold(text)
-    found: list[str] = []
+    words: list[str] = []
     for match in _PATTERN.finditer(folded):
         for word in _words(match.lastgroup or "", match.group(), known):
             if len(word) > LONGEST_WORD:
@@ -90,10 +90,10 @@ def words_of(text: str, known: Callable[[str], bool] = lambda word: False) -> li
                     found=f"{len(word)} letters",
                     expected=f"at most {LONGEST_WORD}",
                 )
-            if word in PAUSES and found and found[-1] in PAUSES:
+            if word in PAUSES and words and words[-1] in PAUSES:
                 continue  # one pause is enough
-            found.append(word)
-    return found
+            words.append(word)
+    return words
 
 
 def cardinal(number: int) -> list[str]:

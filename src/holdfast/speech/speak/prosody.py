@@ -131,13 +131,13 @@ def frame_numbers(phones: Sequence[TimedPhone], frame_s: float) -> Array:
     and its standardized log F0 (0 if it is not).
     """
     counts = np.diff(edges(phones, frame_s))
-    found = np.zeros((counts.sum(), NUMBERS), np.float32)
-    found[:, 1:3] = phone_numbers(phones, frame_s)[:, :2].repeat(counts, 0)
-    for rows, each in zip(np.split(found, np.cumsum(counts)[:-1]), phones, strict=True):
+    numbers = np.zeros((counts.sum(), NUMBERS), np.float32)
+    numbers[:, 1:3] = phone_numbers(phones, frame_s)[:, :2].repeat(counts, 0)
+    for rows, each in zip(np.split(numbers, np.cumsum(counts)[:-1]), phones, strict=True):
         rows[:, 0] = _places(len(rows))
         if each.f0_hz:
             rows[:, 3] = pitch_at(rows[:, 0], each.f0_hz)
-    return found
+    return numbers
 
 
 def pitch_at(places: Array, f0_hz: Sequence[float]) -> Array:

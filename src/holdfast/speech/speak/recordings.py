@@ -102,22 +102,22 @@ def read_recordings(path: Path, sound: Sound, data: VoiceData) -> list[Recording
             ``conflict`` if phones are not in order or end behind the sound; ``unknown-phone``;
             ``empty-input``.
     """
-    found = []
+    recordings = []
     with open_source(path) as lines:
         for number, line in enumerate(lines, 1):
             place = f"line {number}"
             try:
                 row = read_config(json.loads(line), Row, "the recording")
-                found.append(_recording(path.parent, row, sound, data))
+                recordings.append(_recording(path.parent, row, sound, data))
             except InputError as error:
                 raise error.at(path, place) from error
             except ValueError as error:
                 raise InputError(
                     f"not a line of JSON: {error}", code="invalid-syntax", path=path, place=place
                 ) from error
-    if not found:
+    if not recordings:
         raise InputError("no recordings", code="empty-input", path=path)
-    return found
+    return recordings
 
 
 def _recording(folder: Path, row: Row, sound: Sound, data: VoiceData) -> Recording:

@@ -111,7 +111,7 @@ def _finish(
 @compiled
 def advance(
     machine: Machine,
-    made: Subsets,
+    subsets: Subsets,
     scratch: Scratch,
     counters: Any,
     code: int,
@@ -125,7 +125,7 @@ def advance(
 
     Args:
         machine: the input machine.
-        made: the subsets so far, with spare capacity.
+        subsets: the subsets so far, with spare capacity.
         scratch: working memory.
         counters: i64[COUNTERS], continued.
         code: how costs add.
@@ -153,7 +153,7 @@ def advance(
         tree,
         tree_slots,
         tree_count,
-    ) = made
+    ) = subsets
     bucket, touched, target, target_string, target_cost, seen, where = scratch
     transduces = len(olabel) > 0
     count = counters[MADE_SUBSETS]
@@ -163,6 +163,7 @@ def advance(
     while subset < count:
         first, end = begin[subset], begin[subset + 1]
         arcs = arcs_begin[subset]
+        # 1. How many labels leave the subset, and how many arcs have each: a counting sort.
         used, gathered = _count_labels(offsets, label, states, first, end, bucket, touched)
         if (
             count + used >= len(hashes)
@@ -177,6 +178,7 @@ def advance(
             rc, made_final[subset], made_final_string[subset] = _finish(
                 final, states, strings, costs, first, end, code, counters
             )
+        # 2. Gather the targets by label, with the output and the cost so far.
         # What the arcs lead to, by label; `bucket` is then where each label ends.
         behind = 0
         for at in range(used):
@@ -203,6 +205,8 @@ def advance(
                             rc = LAGGING
                             break
                     target_string[to] = string
+        # 3. Per label: the common output and the least cost go on the arc, the rest stays with the new
+        # subset.
         position = 0
         for at in range(used):
             one = touched[at]

@@ -65,30 +65,30 @@ def construct(
     Raises:
         LimitError: if they would take more.
     """
-    made, scratch = _begun(start, labels, len(machine.final))
+    subsets, scratch = _begun(start, labels, len(machine.final))
     counters = np.zeros(kernels.COUNTERS, np.int64)
     counters[kernels.MADE_SUBSETS] = 1
     outcome = kernels.FULL
     while outcome == kernels.FULL:
         # What grows is at least doubled, and there twice while it is copied.
-        taken = sum(array.nbytes for array in (*made, *scratch))
+        taken = sum(array.nbytes for array in (*subsets, *scratch))
         if 3 * taken > max(memory, _LEAST_MEMORY):
             reached = f"{int(counters[kernels.MADE_SUBSETS]):,} states"
             raise refuse_memory("the deterministic machine", 3 * taken, memory, reached)
-        made, scratch = _with_room(made, scratch, counters)
-        outcome = kernels.advance(machine, made, scratch, counters, code, delta, max_states)
+        subsets, scratch = _with_room(subsets, scratch, counters)
+        outcome = kernels.advance(machine, subsets, scratch, counters, code, delta, max_states)
     states = int(counters[kernels.MADE_SUBSETS])
-    arcs = int(made.arcs_begin[counters[kernels.DONE_SUBSETS]])
+    arcs = int(subsets.arcs_begin[counters[kernels.DONE_SUBSETS]])
     return Constructed(
         outcome,
-        made.arcs_begin[: states + 1],
-        made.label[:arcs],
-        made.nextstate[:arcs],
-        made.weight[:arcs],
-        made.string[:arcs],
-        made.final[:states],
-        made.final_string[:states],
-        made.strings[: int(made.string_count[0])],
+        subsets.arcs_begin[: states + 1],
+        subsets.label[:arcs],
+        subsets.nextstate[:arcs],
+        subsets.weight[:arcs],
+        subsets.string[:arcs],
+        subsets.final[:states],
+        subsets.final_string[:states],
+        subsets.strings[: int(subsets.string_count[0])],
         (int(counters[kernels.FIRST]), int(counters[kernels.SECOND])),
     )
 
@@ -99,7 +99,7 @@ def _begun(start: int, labels: int, states: int) -> tuple[Subsets, Scratch]:
     def room(dtype: Any, size: int = _FIRST_ROOM) -> Any:
         return np.zeros(size, dtype)
 
-    made = Subsets(
+    subsets = Subsets(
         begin=room(np.int64),
         arcs_begin=room(np.int64),
         hashed=room(np.uint64),
@@ -126,10 +126,10 @@ def _begun(start: int, labels: int, states: int) -> tuple[Subsets, Scratch]:
         seen=room(np.int64, states),
         where=room(np.int64, states),
     )
-    made.begin[1] = 1
-    made.element_state[0] = start
-    made.hashed[0] = kernels.hash_of(start, 0, 0)
-    return made, scratch
+    subsets.begin[1] = 1
+    subsets.element_state[0] = start
+    subsets.hashed[0] = kernels.hash_of(start, 0, 0)
+    return subsets, scratch
 
 
 def _with_room(made: Subsets, scratch: Scratch, counters: I64) -> tuple[Subsets, Scratch]:

@@ -79,9 +79,9 @@ def determinize(
         return f
     limit = max(LEAST_LIMIT, 4 * f.num_states) if max_states is None else max_states
     memory = available_bytes() if memory_bytes is None else memory_bytes
-    made = _construct(coded, f, costs, limit, delta, memory)
-    weight = weights_of(made.cost, f.semiring)
-    arcs = coded.alphabet.expanded(made.offsets, made.label, made.nextstate, weight)
+    subsets = _construct(coded, f, costs, limit, delta, memory)
+    weight = weights_of(subsets.cost, f.semiring)
+    arcs = coded.alphabet.expanded(subsets.offsets, subsets.label, subsets.nextstate, weight)
     ilabel, olabel = (arcs.label, arcs.label) if coded.pairs is None else coded.pairs[arcs.label].T
     result = f.with_trusted(
         offsets=arcs.offsets,
@@ -89,11 +89,11 @@ def determinize(
         olabel=olabel.astype(np.int32),
         nextstate=arcs.nextstate,
         weight=arcs.weight,
-        final=weights_of(made.final, f.semiring),
+        final=weights_of(subsets.final, f.semiring),
         start=0,
     )
     if coded.owes:
-        outputs = Outputs(made.strings, made.string[arcs.origin], made.final_string)
+        outputs = Outputs(subsets.strings, subsets.string[arcs.origin], subsets.final_string)
         return spelled_out(result, outputs)
     return result
 
@@ -141,8 +141,8 @@ def _construct(
         costs.final,
     )
     labels = len(coded.alphabet.offsets) - 1
-    made = construct(machine, f.start, labels, costs.code, delta, max_states, memory)
-    if made.outcome == kernels.TOO_MANY_STATES:
+    subsets = construct(machine, f.start, labels, costs.code, delta, max_states, memory)
+    if subsets.outcome == kernels.TOO_MANY_STATES:
         raise LimitError(
             "the deterministic machine has too many states",
             needed=f"more than {max_states:,} states, from {f.num_states:,}",
@@ -151,7 +151,7 @@ def _construct(
             "property (two cycles with one input and different weights or outputs) has no finite "
             "deterministic form: prune it first",
         )
-    if made.outcome == kernels.LAGGING:
+    if subsets.outcome == kernels.LAGGING:
         raise LimitError(
             "the output of the deterministic machine lags too far behind its input",
             needed=f"more than {LONGEST:,} labels",
@@ -159,15 +159,15 @@ def _construct(
             remedy="two cycles have one input and outputs of different lengths (no twins property): "
             f"{_ENCODE} makes it deterministic in pairs of labels",
         )
-    if made.outcome == kernels.TWO_OUTPUTS:
+    if subsets.outcome == kernels.TWO_OUTPUTS:
         raise InputError(
             "the transducer gives two outputs for one input",
             code="not-functional",
-            found=" and ".join(_spelling(f, made.strings, one) for one in made.conflict),
+            found=" and ".join(_spelling(f, subsets.strings, one) for one in subsets.conflict),
             expected="one output for each input (a functional transducer)",
             remedy=f"{_ENCODE} makes it deterministic in pairs of labels",
         )
-    return made
+    return subsets
 
 
 def _spelling(f: Fst, strings: I32, string: int) -> str:

@@ -100,7 +100,7 @@ class ArchivePool:
             return archive
 
     def _outer(self, location: Path | str, owner: str) -> Archive | None:
-        if isinstance(location, str) and self._origins.held(location, owner) is None:
+        if isinstance(location, str) and self._origins.local_path(location, owner) is None:
             archive = self._remote(location, owner)
             if archive is not None:
                 return archive
@@ -154,7 +154,7 @@ class ArchivePool:
     def partly(self, member: Member) -> Zip | None:
         """The remote zip that holds a member, if so far no more than its directory was fetched."""
         location, inside = member.location, member.inside
-        if inside is None or self._origins.held(location, member.owner) is not None:
+        if inside is None or self._origins.local_path(location, member.owner) is not None:
             return None
         archive = self.find(location, (), member.owner)
         return archive if isinstance(archive, Zip) and archive.remote else None

@@ -21,7 +21,7 @@ def plain(document: Document) -> dict[str, Any]:
     return root
 
 
-def said_everywhere(document: Document, prefix: str) -> Iterator[tuple[Entry, Any]]:
+def vocabulary_properties(document: Document, prefix: str) -> Iterator[tuple[Entry, Any]]:
     """Every property of a vocabulary on any object, with its value as canonical JSON; depth first."""
     for thing in document.terms.everything():
         for entry in thing.entries:
@@ -30,17 +30,17 @@ def said_everywhere(document: Document, prefix: str) -> Iterator[tuple[Entry, An
 
 
 def _thing(thing: Thing) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     if thing.id is not None:
-        made["@id"] = thing.id
+        properties["@id"] = thing.id
     if thing.types:
-        made["@type"] = list(thing.types) if len(thing.types) > 1 else thing.types[0]
+        properties["@type"] = list(thing.types) if len(thing.types) > 1 else thing.types[0]
     for entry in thing.entries:
         value = _values(entry, thing)
-        if entry.term in made:  # the same term in two spellings
-            value = [*listed(made[entry.term]), *listed(value)]
-        made[entry.term] = value
-    return made
+        if entry.term in properties:  # the same term in two spellings
+            value = [*listed(properties[entry.term]), *listed(value)]
+        properties[entry.term] = value
+    return properties
 
 
 def listed(value: Any) -> list[Any]:

@@ -32,13 +32,13 @@ class Card(Answer):
         path: the description.
         out: the HTML file.
         bytes: its size.
-        made: what stands on it.
+        content: what stands on it.
     """
 
     path: Path | str
     out: Path
     bytes: int
-    made: Page
+    content: Page
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON that programs read."""
@@ -46,26 +46,26 @@ class Card(Answer):
             "path": str(self.path),
             "out": str(self.out),
             "size_bytes": self.bytes,
-            "title": self.made.title,
-            "findings": [f"{one.lead} {one.text}".strip() for one in self.made.findings],
-            "unknowns": [one.text for one in self.made.unknowns],
+            "title": self.content.title,
+            "findings": [f"{one.lead} {one.text}".strip() for one in self.content.findings],
+            "unknowns": [one.text for one in self.content.unknowns],
         }
 
     def page(self) -> Page:
         """The card."""
-        return self.made
+        return self.content
 
     def findings(self) -> Sequence[Finding]:
         """Those of the card."""
-        return self.made.findings
+        return self.content.findings
 
     def sections(self) -> Sequence[Section]:
         """Those of the card."""
-        return self.made.sections
+        return self.content.sections
 
     def unknowns(self) -> Sequence[Unknown]:
         """Those of the card."""
-        return self.made.unknowns
+        return self.content.unknowns
 
 
 def card(path: DescriptionSource, out: str | Path) -> Card:
@@ -93,11 +93,11 @@ def card_page(source: DescriptionSource) -> Page:
     """
     document = read_document(source)
     metadata = build(document)
-    said = rai(document)
+    statements = rai(document)
     validation = validate(document)
     stated = cut(", ".join(texts(metadata.licenses)), 120)
     license_text = stated or "none stated: ask the creators before use"
-    open_questions = counted(len(said.questions), "question")
+    open_questions = counted(len(statements.questions), "question")
     fields = _rows(metadata)
     resources = _resources(metadata)
     splits = [row for row in fields if "Split" in row["type"]]
@@ -109,7 +109,7 @@ def card_page(source: DescriptionSource) -> Page:
             Finding(_contents(metadata), "contents"),
             Finding(f"{license_text}.", lead="License:"),
             Finding(
-                f"{said.stated} of {len(said.statements)} are made; {open_questions} open.",
+                f"{statements.stated} of {len(statements.statements)} are made; {open_questions} open.",
                 "said",
                 lead="Responsible-AI statements:",
             ),
@@ -128,13 +128,13 @@ def card_page(source: DescriptionSource) -> Page:
                         "about": one.meaning.label,
                         "says": cut(" / ".join(one.texts), 2000) or f"? {one.meaning.question}",
                     }
-                    for one in said.statements
+                    for one in statements.statements
                 ],
                 "statement of the RAI vocabulary or, where it is not made, open question",
             ),
             *validation.sections(),
         ],
-        unknowns=list(_unknowns(metadata, len(said.questions))),
+        unknowns=list(_unknowns(metadata, len(statements.questions))),
         footer=f"Made from {Path(document.path).name} alone: no file of the dataset was read.",
     )
 
@@ -159,8 +159,8 @@ def _inputs(metadata: Metadata, file: str) -> list[tuple[str, str]]:
         "Keywords": metadata.keywords,
         "Cite as": metadata.cite_as,
     }
-    said = {label: cut(", ".join(texts(value)), 900) for label, value in rows.items()}
-    return [(label, text) for label, text in said.items() if is_answer(text)]
+    lines = {label: cut(", ".join(texts(value)), 900) for label, value in rows.items()}
+    return [(label, text) for label, text in lines.items() if is_answer(text)]
 
 
 def _outer(metadata: Metadata) -> list[FileObject]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from holdfast.answer import Answer, Finding, Section, Table, Value, measured
-from holdfast.data.croissant.cards.canonical import said_everywhere
+from holdfast.data.croissant.cards.canonical import vocabulary_properties
 from holdfast.data.croissant.cards.statements import BY_NAME, GROUPS, TERMS, Term
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.reading import DescriptionSource, read_document
@@ -88,14 +88,14 @@ class Rai(Answer):
     @property
     def groups(self) -> list[dict[str, Any]]:
         """Each use case: how many of its properties, own or borrowed, have each standing."""
-        made = []
+        groups = []
         for group in GROUPS:
             counts = Counter(
                 one.standing
                 for one in self.statements
                 if one.meaning.home == group.id or one.term in group.borrowed
             )
-            made.append(
+            groups.append(
                 {
                     "id": group.id,
                     "title": group.title,
@@ -103,7 +103,7 @@ class Rai(Answer):
                     **{standing: counts[standing] for standing in STANDINGS},
                 }
             )
-        return made
+        return groups
 
     @property
     def questions(self) -> list[tuple[str, str]]:
@@ -140,14 +140,14 @@ class Rai(Answer):
                 for one in self.groups
             ]
         )
-        found = [Section("groups", "Which use cases are covered?", "", tables=[Table(groups)])]
+        sections = [Section("groups", "Which use cases are covered?", "", tables=[Table(groups)])]
         if self.questions:
             rows = [{"property": f"rai:{t}", "question": text} for t, text in self.questions]
             table, said = Table(pa.Table.from_pylist(rows)), counted(len(rows), "question")
-            found.append(
+            sections.append(
                 Section("questions", "Which questions are open?", f"{said}.", tables=[table])
             )
-        return found
+        return sections
 
 
 def rai(path: DescriptionSource) -> Rai:
@@ -160,15 +160,15 @@ def rai(path: DescriptionSource) -> Rai:
         InputError: if the file cannot be read as a JSON object.
     """
     document = read_document(path)
-    said = list(said_everywhere(document, "rai:"))
+    properties = list(vocabulary_properties(document, "rai:"))
     statements = []
     for term in TERMS:
-        found = [pair for pair in said if pair[0].term == f"rai:{term.name}"]
-        words = tuple(text.strip() for _, value in found for text in texts(value))
-        standing: Standing = "placeholder" if found else "absent"
+        pairs = [pair for pair in properties if pair[0].term == f"rai:{term.name}"]
+        words = tuple(text.strip() for _, value in pairs for text in texts(value))
+        standing: Standing = "placeholder" if pairs else "absent"
         if any(map(is_answer, words)):
             standing = "stated"
-        places = tuple(one.at for one, _ in found)
+        places = tuple(one.at for one, _ in pairs)
         statements.append(Statement(term.name, standing, words, places))
     return Rai(
         path=document.path,

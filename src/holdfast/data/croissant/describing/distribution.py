@@ -50,7 +50,7 @@ class Distribution:
         if place not in self._objects:
             container = self.file(self._loose[place.archive]) if place.archive else None
             parts = [*([container] if container else []), *map(slug, place.path.split("/"))]
-            made: Json = {
+            resource: Json = {
                 "@type": "cr:FileObject",
                 "@id": self._ids.take("/".join(parts)),
                 "name": place.name,
@@ -61,8 +61,8 @@ class Distribution:
                 "encodingFormat": place.encoding,
             }
             if container:
-                made["containedIn"] = reference_to(container)
-            self._objects[place] = made
+                resource["containedIn"] = reference_to(container)
+            self._objects[place] = resource
         if encoding:
             self._objects[place]["encodingFormat"] = encoding
         return str(self._objects[place]["@id"])
@@ -80,7 +80,7 @@ class Distribution:
         for place in self._files.packed:
             universe[place.archive].append(place.path)
         encodings = [encoding] if encoding else sorted({place.encoding for place in places})
-        made: Json = {
+        resource: Json = {
             "@type": "cr:FileSet",
             "@id": identity,
             "name": identity,
@@ -88,10 +88,10 @@ class Distribution:
         }
         if containers:
             holders = [reference_to(self.file(self._loose[archive])) for archive in containers]
-            made["containedIn"] = holders[0] if len(holders) == 1 else holders
-        made["encodingFormat"] = _one_or_all(encodings)
-        made["includes"] = _one_or_all(choose(places, universe))
-        self._sets.append(made)
+            resource["containedIn"] = holders[0] if len(holders) == 1 else holders
+        resource["encodingFormat"] = _one_or_all(encodings)
+        resource["includes"] = _one_or_all(choose(places, universe))
+        self._sets.append(resource)
         self._named[tuple(places)] = identity
         return {"fileSet": reference_to(identity)}
 

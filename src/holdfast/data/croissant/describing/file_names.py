@@ -66,14 +66,14 @@ def find_named(
         for form, regex, names in _forms(files):
             connection.register("_names", pa.table({"name": pa.array(names, pa.string())}))
             counted = count_values(connection, table.relation, texts, ("_names", "name"))
-            column = next((n for n, c in counted.items() if 0 < c.distinct == c.found[0]), None)
+            column = next((n for n, c in counted.items() if 0 < c.distinct == c.matches[0]), None)
             if column is not None and column not in found:
                 values = counted[column].distinct
                 found[column] = Named(record_set, form, regex, values, len(names))
                 break
             for name, c in counted.items():
-                if 0 < c.found[0] < c.distinct:
-                    missing = f"{c.distinct - c.found[0]:,} of {c.distinct:,} values of {name!r}"
+                if 0 < c.matches[0] < c.distinct:
+                    missing = f"{c.distinct - c.matches[0]:,} of {c.distinct:,} values of {name!r}"
                     partly[name] = f"{missing} name no file of {record_set!r}: no reference written"
     return found, [text for name, text in partly.items() if name not in found]
 
@@ -90,9 +90,9 @@ def _forms(files: Media) -> Iterator[tuple[str, str, list[str]]]:
             yield "path", f"^{re.escape(common)}/(.*)$", below
 
 
-def add_files(records: RecordSets, made: Json, named: dict[str, Named]) -> None:
+def add_files(records: RecordSets, record_set: Json, named: dict[str, Named]) -> None:
     """State which of a table's columns name files, and give each row the content of its file."""
-    name = made["@id"]
+    name = record_set["@id"]
     for column, found in named.items():
         field, target = records.fields[name, column], found.record_set
         if "references" in field:
@@ -103,7 +103,9 @@ def add_files(records: RecordSets, made: Json, named: dict[str, Named]) -> None:
         identity = records.ids.take(f"{name}/{said}", f"{name}/{column}_file")
         source = reference_to_field(content["@id"])
         says, short = f"The {said} that {column} names.", identity.removeprefix(f"{name}/")
-        made["field"].append(make_field(identity, short, says, content["dataType"], source=source))
+        record_set["field"].append(
+            make_field(identity, short, says, content["dataType"], source=source)
+        )
         text = (
             f"{column!r} references {found.form!r} of {target!r}: of its {found.values:,} values and "
             f"{found.of:,} files, all values name files"

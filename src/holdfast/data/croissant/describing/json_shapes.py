@@ -74,8 +74,8 @@ def find_records(structure: Any, *, several: bool = False) -> list[Records]:
         return [Records("", "", structure[0])]
     if not isinstance(structure, dict):
         return []
-    found = list(_lists(structure, "$", _DEPTH))
-    return found or ([Records("$", "", structure)] if several and structure else [])
+    lists = list(_lists(structure, "$", _DEPTH))
+    return lists or ([Records("$", "", structure)] if several and structure else [])
 
 
 def _lists(structure: Mapping[str, Any], path: str, depth: int) -> Iterator[Records]:

@@ -119,16 +119,16 @@ def kind_of(name: str) -> tuple[Kind, str]:
 
     Compressed tables are tables: their media type is the table's, and `ending` tells the compression.
     """
-    found = ending(name).lower()
-    if found == ".tar.gz":
+    suffix = ending(name).lower()
+    if suffix == ".tar.gz":
         return Kind.ARCHIVE, "application/x-tar"
-    if found.endswith(".gz") and found[:-3] in _COMPRESSED_TABLES:
-        return _ENDINGS[found[:-3]]
-    if not found and name.lower() in _ABOUT:
+    if suffix.endswith(".gz") and suffix[:-3] in _COMPRESSED_TABLES:
+        return _ENDINGS[suffix[:-3]]
+    if not suffix and name.lower() in _ABOUT:
         return Kind.OTHER, "text/plain"
     if name.lower() in _INFOS:
         return Kind.OTHER, "application/json"
-    kind, encoding = _ENDINGS.get(found, (Kind.OTHER, "application/octet-stream"))
+    kind, encoding = _ENDINGS.get(suffix, (Kind.OTHER, "application/octet-stream"))
     if kind is Kind.TEXT and name.lower().split(".")[0].startswith(_ABOUT):
         return Kind.OTHER, encoding
     return kind, encoding

@@ -25,12 +25,12 @@ class Values:
     Attributes:
         rows: that have a value.
         distinct: how many different values.
-        found: how many of these are in each of the lists that were asked about.
+        matches: how many of these are in each of the lists that were asked about.
     """
 
     rows: int
     distinct: int
-    found: tuple[int, ...] = ()
+    matches: tuple[int, ...] = ()
 
 
 def one_row(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:

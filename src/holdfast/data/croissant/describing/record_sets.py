@@ -24,14 +24,14 @@ def make_field(
     identity: str, name: str, description: str, data_types: str | list[str], **more: Any
 ) -> Json:
     """A field; what is None in `more` is left out."""
-    made: Json = {
+    field: Json = {
         "@type": "cr:Field",
         "@id": identity,
         "name": name,
         "description": description,
         "dataType": data_types,
     }
-    return made | {key: value for key, value in more.items() if value is not None}
+    return field | {key: value for key, value in more.items() if value is not None}
 
 
 def source_of(
@@ -46,21 +46,21 @@ def source_of(
         json_path: what to take out of the structure.
         date_format: how the text is read as a date.
     """
-    made = {**resource, "extract": extract}
+    source = {**resource, "extract": extract}
     if regex:
-        made["transform"] = {"regex": regex}
+        source["transform"] = {"regex": regex}
     if json_path:
-        made["transform"] = {"jsonPath": json_path}
+        source["transform"] = {"jsonPath": json_path}
     if date_format:
-        made["format"] = date_format
-    return made
+        source["format"] = date_format
+    return source
 
 
 def table_field(shape: Shape, parent: str, resource: Json, ids: Ids) -> Json:
     """The field of a column, with those of its members."""
     identity = ids.take(f"{parent}/{slug(shape.name)}")
     plain = human(shape.name)
-    made: Json = {
+    field: Json = {
         "@type": "cr:Field",
         "@id": identity,
         "name": shape.name or "(no name)",
@@ -68,19 +68,19 @@ def table_field(shape: Shape, parent: str, resource: Json, ids: Ids) -> Json:
     }
     if shape.data_types:
         labels = ["cr:Label"] if shape.classes else []
-        made["dataType"] = [*shape.data_types, *labels] if labels else shape.data_types[0]
-        made["source"] = source_of(
+        field["dataType"] = [*shape.data_types, *labels] if labels else shape.data_types[0]
+        field["source"] = source_of(
             resource,
             {"jsonPath": shape.json_path} if shape.json_path else {"column": shape.column},
             json_path=shape.transform_path,
             date_format=shape.format,
         )
     if shape.sizes:
-        made["isArray"] = True
-        made["arrayShape"] = ",".join(map(str, shape.sizes))
+        field["isArray"] = True
+        field["arrayShape"] = ",".join(map(str, shape.sizes))
     if shape.parts:
-        made["subField"] = [table_field(part, identity, resource, ids) for part in shape.parts]
-    return made
+        field["subField"] = [table_field(part, identity, resource, ids) for part in shape.parts]
+    return field
 
 
 class RecordSets:
@@ -128,15 +128,15 @@ class RecordSets:
         """
         if name in (each["name"] for each in self.made):
             name = identity
-        made: Json = {
+        record_set: Json = {
             "@type": "cr:RecordSet",
             "@id": identity,
             "name": name or identity,
             "description": says,
             "field": fields,
         }
-        self.made.append(made)
-        return made
+        self.made.append(record_set)
+        return record_set
 
     def classes(self, owner: str, names: Sequence[str], *, numbered: bool = False) -> str:
         """An enumeration of classes, by name or by place; the id of the field that labels reference."""
@@ -149,8 +149,8 @@ class RecordSets:
             key = self.ids.take(f"{identity}/id")
             fields.insert(0, make_field(key, "id", "The number of the class.", "sc:Integer"))
             data = [{key: number, name: each} for number, each in enumerate(names)]
-        made = self.add(identity, f"The {len(names):,} classes of {owner}.", fields)
-        made |= {"dataType": "sc:Enumeration", "key": reference_to(key), "data": data}
+        record_set = self.add(identity, f"The {len(names):,} classes of {owner}.", fields)
+        record_set |= {"dataType": "sc:Enumeration", "key": reference_to(key), "data": data}
         return key
 
     def split_field(self, group: Group, owner: str, resource: Json) -> list[Json]:
@@ -177,4 +177,6 @@ class RecordSets:
     def to_list(self) -> list[Json]:
         """The record sets, each with what it is before what it holds."""
         order = ("@type", "@id", "name", "description", "dataType", "key", "field", "data")
-        return [{key: made[key] for key in order if key in made} for made in self.made]
+        return [
+            {key: record_set[key] for key in order if key in record_set} for record_set in self.made
+        ]

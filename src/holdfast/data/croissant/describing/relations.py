@@ -156,7 +156,7 @@ def find_references(
         columns = {column: table.sql[column] for column in asked}
         among = (tables[target].relation, tables[target].sql[key])
         for column, counted in count_values(connection, table.relation, columns, among).items():
-            values, (found,), of = counted.distinct, counted.found, tables[target].rows
+            values, (found,), of = counted.distinct, counted.matches, tables[target].rows
             if asked[column]:
                 fits = 0 < values == found
             else:

@@ -56,8 +56,8 @@ def is_split(folder: str) -> bool:
 
 def split_in(name: str) -> re.Match[str] | None:
     """The match of a split in a file's or archive's name: exactly one, as a separate word."""
-    found = list(_IN_NAME.finditer(name))
-    return found[0] if len(found) == 1 else None
+    matches = list(_IN_NAME.finditer(name))
+    return matches[0] if len(matches) == 1 else None
 
 
 def _are_splits(names: Iterable[str]) -> bool:
@@ -80,8 +80,8 @@ def in_order(splits: Iterable[str]) -> tuple[str, ...]:
 
 def without_split(name: str) -> str:
     """A name with ``{split}`` where its split stands."""
-    found = split_in(name)
-    return f"{name[: found.start()]}{{split}}{name[found.end() :]}" if found else name
+    split = split_in(name)
+    return f"{name[: split.start()]}{{split}}{name[split.end() :]}" if split else name
 
 
 def splits_in(names: Iterable[str]) -> Around | None:

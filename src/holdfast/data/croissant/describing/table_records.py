@@ -30,28 +30,28 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
     resource = records.distribution.files(table.group.places, name, encoding)
     fields = []
     for shape in table.shapes:
-        made = table_field(shape, name, resource, records.ids)
-        records.fields[name, shape.name] = made
+        record_set = table_field(shape, name, resource, records.ids)
+        records.fields[name, shape.name] = record_set
         if shape.classes:
             classes = records.classes(
-                f"{name}_{made['@id'].rpartition('/')[2]}", shape.classes, numbered=True
+                f"{name}_{record_set['@id'].rpartition('/')[2]}", shape.classes, numbered=True
             )
-            made["references"] = reference_to_field(classes)
-        fields.append(made)
+            record_set["references"] = reference_to_field(classes)
+        fields.append(record_set)
     fields += records.split_field(table.group, name, resource)
     places = table.group.places
     where = str(places[0].path) if len(places) == 1 else f"{len(places):,} files"
-    made = records.add(name, f"The rows of {where}.", fields, table.name)
+    record_set = records.add(name, f"The rows of {where}.", fields, table.name)
     records.notes += _notes(name, table)
-    return made
+    return record_set
 
 
-def add_key(records: RecordSets, made: Json, key: Sequence[str]) -> None:
+def add_key(records: RecordSets, record_set: Json, key: Sequence[str]) -> None:
     """State a table's key."""
-    name = made["@id"]
+    name = record_set["@id"]
     ids = [reference_to(records.fields[name, column]["@id"]) for column in key]
     if ids:
-        made["key"] = ids[0] if len(ids) == 1 else ids
+        record_set["key"] = ids[0] if len(ids) == 1 else ids
         columns = " and ".join(map(repr, key))
         text = f"key {columns}: unique in every row"
         records.notes.append(Note(name, "inferred", text))
@@ -59,11 +59,11 @@ def add_key(records: RecordSets, made: Json, key: Sequence[str]) -> None:
 
 def add_references(
     records: RecordSets,
-    made: Json,
+    record_set: Json,
     references: Mapping[str, Reference],
 ) -> None:
     """State what a table's columns reference in other tables."""
-    name = made["@id"]
+    name = record_set["@id"]
     for column, reference in references.items():
         field = records.fields[name, column]
         if "references" in field:

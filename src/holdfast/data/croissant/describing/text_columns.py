@@ -138,7 +138,7 @@ def text_types(
             stays text, and so does a column in which a word stands for a missing value.
     """
     tests = [name for name in _TESTS if not strings or name.startswith(_OF_STRINGS)]
-    found: dict[str, TextType] = {}
+    types: dict[str, TextType] = {}
     for names in in_turn(columns):
         selected = ", ".join(columns[name] for name in names)
         rows = connection.execute(f"SELECT {selected} FROM {relation} LIMIT {_SAMPLE}").fetchall()
@@ -153,8 +153,8 @@ def text_types(
         counts = _count(connection, relation, columns, alike, strings) if rows and alike else {}
         for name, texts in samples.items():
             count = counts.get(name) or _Count(len(texts), len(texts), {})
-            found[name] = _conclusion(count, strings)
-    return found
+            types[name] = _conclusion(count, strings)
+    return types
 
 
 def _possible(texts: Sequence[str], tests: Sequence[str], strings: bool) -> tuple[str, ...]:

@@ -98,12 +98,12 @@ def _keywords(dataset: Thing) -> tuple[str, ...]:
 
 def _properties(dataset: Thing) -> dict[str, tuple[Any, ...]]:
     """What the model has no attribute for."""
-    found: dict[str, tuple[Any, ...]] = {}
+    properties: dict[str, tuple[Any, ...]] = {}
     for entry in dataset.entries:
         if entry.term not in _ATTRIBUTES and not entry.term.startswith("@"):
             values = tuple(value.value for value in entry.values)
-            found[entry.term] = found.get(entry.term, ()) + values
-    return found
+            properties[entry.term] = properties.get(entry.term, ()) + values
+    return properties
 
 
 def _is_set(thing: Thing) -> bool:

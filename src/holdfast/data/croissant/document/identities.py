@@ -54,18 +54,18 @@ class Identities:
         """The id of a resource, record set or field: its pointer if it has neither id nor name."""
         return self._ids[thing.at]
 
-    def find(self, target: str, said: str, context: Context) -> tuple[str, Kind]:
+    def find(self, target: str, property_name: str, context: Context) -> tuple[str, Kind]:
         """The id and kind of what is named; the name itself and "unknown" if there is nothing of it.
 
         Args:
             target: the name as written.
-            said: the property that names it, or "@id".
+            property_name: the property that names it, or "@id".
             context: what ids mean where it is written.
         """
-        found = self._index.get(self._identity(target, context), {})
-        for kind in (*_KINDS.get(said, ()), *_ORDER):
-            if kind in found:
-                return found[kind], kind
+        things = self._index.get(self._identity(target, context), {})
+        for kind in (*_KINDS.get(property_name, ()), *_ORDER):
+            if kind in things:
+                return things[kind], kind
         return target, "unknown"
 
     def placed(self, thing: Thing) -> Thing | None:

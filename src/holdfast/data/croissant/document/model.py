@@ -77,13 +77,13 @@ class Source(Node):
         target: the id of a FileObject, FileSet, RecordSet or Field; ``""`` where none was given.
         kind: what the target is in this document, whichever property named it; "unknown" if nothing has
             the id.
-        said: the property that named it: "fileObject", "fileSet", "recordSet", "field", "distribution"
-            (0.8), or "@id" for a bare reference.
+        property_name: what named it: "fileObject", "fileSet", "recordSet", "field", "distribution" (0.8),
+            or "@id" for a bare reference.
     """
 
     target: str = ""
     kind: Kind = "unknown"
-    said: str = ""
+    property_name: str = ""
     extract: Extract | None = None
     transforms: tuple[Transform, ...] = ()
     format: str | None = None

@@ -29,12 +29,12 @@ def text_of(value: Value) -> str | None:
 
 def text(thing: Thing, term: str) -> str | None:
     """The text of a term: of several languages, the document's own, English, or the first."""
-    found = [value for value in thing.values(term) if isinstance(value.value, str)]
+    texts = [value for value in thing.values(term) if isinstance(value.value, str)]
     for language in (thing.context.language, "en", None):
-        for value in found:
+        for value in texts:
             if value.language == language:
                 return str(value.value)
-    return str(found[0].value) if found else None
+    return str(texts[0].value) if texts else None
 
 
 def loose_text(thing: Thing, term: str) -> str | None:
@@ -54,13 +54,13 @@ def flag(thing: Thing, term: str) -> bool:
 def integer(thing: Thing, term: str) -> int | None:
     """The whole number of a term, which may be written as a text."""
     for value in thing.values(term):
-        found = value.value
-        if isinstance(found, str):
-            found = _whole(found)
-        if isinstance(found, float) and found.is_integer():
-            found = int(found)
-        if isinstance(found, int) and not isinstance(found, bool):
-            return found
+        number = value.value
+        if isinstance(number, str):
+            number = _whole(number)
+        if isinstance(number, float) and number.is_integer():
+            number = int(number)
+        if isinstance(number, int) and not isinstance(number, bool):
+            return number
     return None
 
 

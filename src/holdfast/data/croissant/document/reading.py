@@ -229,11 +229,11 @@ def _dumped(value: Mapping[str, Any]) -> bytes:
 def _fetched(url: str, access: Access) -> Document:
     """The description at a URL, by way of the cache: resumed, asked for again only if it changed."""
     from holdfast.data.croissant.fetching.fetcher import Fetcher
-    from holdfast.data.croissant.fetching.wanted import Wanted
+    from holdfast.data.croissant.fetching.file_requests import FileRequest
 
-    wanted = Wanted(url=url, most=MAX_BYTES, formats=("application/ld+json", "text/html"))
+    request = FileRequest(url=url, most=MAX_BYTES, formats=("application/ld+json", "text/html"))
     with Fetcher(access=access) as fetcher:
-        [file] = fetcher.fetch_all([wanted])
+        [file] = fetcher.fetch_all([request])
     data = read_whole(file.path, "a Croissant description")
     return parse_document(data, bare(url), file.final_url or bare(url))
 
@@ -321,7 +321,7 @@ def _embedded(text: str, lines: Lines) -> Parsed:
 
 def _scripts(text: str) -> list[tuple[int, int]]:
     """Where the JSON-LD of a web page begins and ends."""
-    found = []
+    scripts = []
     at = 0
     while opening := _SCRIPT.search(text, at):
         if opening[0] == "<!--":
@@ -331,6 +331,6 @@ def _scripts(text: str) -> list[tuple[int, int]]:
             closing = _SCRIPT_END.search(text, opening.end())
             end = closing.start() if closing else len(text)
             if "application/ld+json" in opening[1].lower():
-                found.append((opening.end(), end))
+                scripts.append((opening.end(), end))
         at = max(end, opening.end())
-    return found
+    return scripts

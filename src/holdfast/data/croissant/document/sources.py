@@ -38,16 +38,16 @@ def source(value: Value, thing: Thing, identities: Identities) -> Source | None:
         if not isinstance(value.value, str):
             return None
         target, kind = identities.find(value.value, "@id", thing.context)
-        return Source(at=value.at, target=target, kind=kind, said="@id")
+        return Source(at=value.at, target=target, kind=kind, property_name="@id")
     node = identities.described(value.thing)
-    name, said = _target(node)
-    target, kind = identities.find(name, said, node.context) if name else ("", "unknown")
+    name, property_name = _target(node)
+    target, kind = identities.find(name, property_name, node.context) if name else ("", "unknown")
     extract = next((_extract(inner, identities) for inner in node.values("cr:extract")), None)
     return Source(
         **place(node),
         target=target,
         kind=kind,
-        said=said,
+        property_name=property_name,
         extract=extract,
         transforms=transforms(node, identities),
         format=text(node, "cr:format"),

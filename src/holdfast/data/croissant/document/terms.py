@@ -91,11 +91,11 @@ class Thing:
 
     def entry(self, term: str) -> Entry | None:
         """The last entry of a term."""
-        found = None
+        last = None
         for entry in self.entries:
             if entry.term == term:
-                found = entry
-        return found
+                last = entry
+        return last
 
     def inner(self) -> Iterator[Thing]:
         """The things that stand directly in this one."""

@@ -40,7 +40,7 @@ def default_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CachedResponse:
     """What a URL gave when it was last fetched.
 
     Attributes:
@@ -82,13 +82,13 @@ class Cache:
         path = self._file(sha256) if sha256 else None
         return path if path and path.is_file() else None
 
-    def given(self, url: str) -> tuple[Given, Path] | None:
+    def response(self, url: str) -> tuple[CachedResponse, Path] | None:
         """What a URL gave last, and the file, if it is still here."""
         with suppress(OSError, ValueError, TypeError, KeyError):
-            given = Given(**json.loads(self._record(url).read_bytes()))
-            if given.url == bare(url):
-                path = self.find(Checksum("sha256", given.sha256))
-                return (given, path) if path else None
+            response = CachedResponse(**json.loads(self._record(url).read_bytes()))
+            if response.url == bare(url):
+                path = self.find(Checksum("sha256", response.sha256))
+                return (response, path) if path else None
         return None
 
     def claim(self, key: str) -> Lock | None:
@@ -114,11 +114,11 @@ class Cache:
             write_whole(index, sums["sha256"].hex.encode())
         return path
 
-    def note(self, given: Given) -> None:
+    def note(self, response: CachedResponse) -> None:
         """Remember what a URL gave."""
         self._made("urls")
         with _noting:
-            write_whole(self._record(given.url), json.dumps(asdict(given), indent=2).encode())
+            write_whole(self._record(response.url), json.dumps(asdict(response), indent=2).encode())
 
     def quarantine(self, draft: Draft, name: str, why: Mapping[str, str]) -> Path:
         """Put a draft where nothing looks for files."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.fetching import refusals
 from holdfast.data.croissant.fetching.access import file_name
-from holdfast.data.croissant.fetching.cache import Given
+from holdfast.data.croissant.fetching.cache import CachedResponse
 from holdfast.data.croissant.fetching.drafts import Stopped, require_room
-from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
+from holdfast.data.croissant.fetching.file_requests import Fetched, FileRequest, key_of
 from holdfast.errors import InputError
 from holdfast.files import Lock
 from holdfast.progress import Tracker
@@ -64,18 +64,18 @@ class _Crew:
         self.stopped = threading.Event()
 
 
-def download(fetcher: Fetcher, wanted: Sequence[Wanted], bar: Tracker) -> None:
+def download(fetcher: Fetcher, requests: Sequence[FileRequest], bar: Tracker) -> None:
     """Download files into the cache.
 
     Args:
         fetcher: provides cache and connections, and records every file.
-        wanted: files, no two with the same key.
+        requests: files, no two with the same key.
         bar: progress bar of bytes.
 
     Raises:
         InputError: the first error; partial downloads of the other files are kept, to be resumed.
     """
-    crew, waiting = _Crew(fetcher, bar), deque(wanted)
+    crew, waiting = _Crew(fetcher, bar), deque(requests)
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def serve() -> None:
@@ -88,10 +88,10 @@ def download(fetcher: Fetcher, wanted: Sequence[Wanted], bar: Tracker) -> None:
         except BaseException as error:  # raised again in the thread of the caller
             ended.put(error)
 
-    for _ in range(min(fetcher.parallel, len(wanted))):
+    for _ in range(min(fetcher.parallel, len(requests))):
         threading.Thread(target=serve, daemon=True).start()
     try:
-        for _ in wanted:
+        for _ in requests:
             if error := ended.get():
                 raise error
     finally:  # also after Ctrl-C
@@ -100,34 +100,34 @@ def download(fetcher: Fetcher, wanted: Sequence[Wanted], bar: Tracker) -> None:
             job.pause()
 
 
-def _fetch(crew: _Crew, wanted: Wanted) -> None:
+def _fetch(crew: _Crew, request: FileRequest) -> None:
     """Claim a file, see once more that it is not in the cache, and download it."""
     fetcher, cache = crew.fetcher, crew.fetcher.cache
-    expected = fetcher.expected(wanted)
-    key = key_of(wanted.url, expected)
-    before, waited = cache.given(wanted.url), False
+    expected = fetcher.expected(request)
+    key = key_of(request.url, expected)
+    before, waited = cache.response(request.url), False
     while (claim := cache.claim(key)) is None:
         waited = True
         if crew.stopped.wait(_LOOK_AGAIN_S):
             raise Stopped
     with claim:
-        given = cache.given(wanted.url)
-        fresh = waited and given is not None and (before is None or given[0] != before[0])
-        held = fetcher.at_hand(wanted, fresh=fresh)
-        if held is None:
+        response = cache.response(request.url)
+        fresh = waited and response is not None and (before is None or response[0] != before[0])
+        cached = fetcher.at_hand(request, fresh=fresh)
+        if cached is None:
             job = _Download(
-                crew, wanted, claim, given[0].version if given and not expected else None
+                crew, request, claim, response[0].version if response and not expected else None
             )
             crew.active.append(job)
             try:
                 if crew.stopped.is_set():
                     raise Stopped
-                held = job.run() or fetcher.at_hand(wanted, fresh=True)
+                cached = job.run() or fetcher.at_hand(request, fresh=True)
             finally:
                 job.pause()
                 crew.active.remove(job)
-        assert held is not None
-        fetcher.remember(held)
+        assert cached is not None
+        fetcher.remember(cached)
 
 
 class _Download:
@@ -140,7 +140,9 @@ class _Download:
         unless: the version that is in the cache already.
     """
 
-    def __init__(self, crew: _Crew, wanted: Wanted, claim: Lock, unless: Version | None) -> None:
+    def __init__(
+        self, crew: _Crew, wanted: FileRequest, claim: Lock, unless: Version | None
+    ) -> None:
         self._crew, self._fetcher, self._wanted = crew, crew.fetcher, wanted
         self._claim, self._unless, self._url = claim, unless, bare(wanted.url)
         self._expected = self._fetcher.expected(wanted)
@@ -353,7 +355,7 @@ class _Download:
         draft, cache = self._draft, self._fetcher.cache
         with self._lock:
             path = cache.keep(draft)
-        given = Given(
+        response = CachedResponse(
             url=self._url,
             final_url=self._final_url,
             sha256=path.name,
@@ -362,23 +364,23 @@ class _Download:
             modified=draft.version.modified,
             time=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        cache.note(given)
-        return Fetched.of(self._wanted, path, given, received=self._received)
+        cache.note(response)
+        return Fetched.of(self._wanted, path, response, received=self._received)
 
     def _quarantined(self) -> InputError:
         """Put the complete file, which is wrong, aside; gives the error that says so."""
         assert self._expected is not None
-        sums, wanted = self._draft.checksums(), self._wanted
+        sums, request = self._draft.checksums(), self._wanted
         found = sums[self._expected.algorithm]
         why = {"url": self._url, "found": str(found), "expected": str(self._expected)}
-        name = f"{sums['sha256'].hex[:16]}-{wanted.called.replace('/', '_')[-80:]}"
+        name = f"{sums['sha256'].hex[:16]}-{request.called.replace('/', '_')[-80:]}"
         with self._lock:
             kept = self._fetcher.cache.quarantine(self._draft, name, why)
         if self._page:
-            return refusals.a_page(wanted, self._page)
+            return refusals.a_page(request, self._page)
         locked = self._url in self._fetcher.locked
         size = self._draft.have
-        return refusals.another_file(wanted, found, size, self._expected, kept, locked=locked)
+        return refusals.another_file(request, found, size, self._expected, kept, locked=locked)
 
     def _check_size(self, size: int) -> None:
         if self._expected is None and self._wanted.size not in (None, size):

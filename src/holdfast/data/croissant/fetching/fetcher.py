@@ -13,7 +13,7 @@ from holdfast import progress
 from holdfast.data.croissant.fetching.access import Access, is_remote, is_web
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.downloads import PIECE, download
-from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
+from holdfast.data.croissant.fetching.file_requests import Fetched, FileRequest, key_of
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError
 from holdfast.numbers import counted
@@ -72,11 +72,11 @@ class Fetcher:
         """Close the connections; it may still be used."""
         self.web.close()
 
-    def fetch(self, wanted: Iterable[Wanted]) -> list[Path]:
+    def fetch(self, requests: Iterable[FileRequest]) -> list[Path]:
         """Local files with the bytes of each, in order; raises as `fetch_all`."""
-        return [file.path for file in self.fetch_all(wanted)]
+        return [file.path for file in self.fetch_all(requests)]
 
-    def fetch_all(self, wanted: Iterable[Wanted]) -> list[Fetched]:
+    def fetch_all(self, requests: Iterable[FileRequest]) -> list[Fetched]:
         """Bring files into the cache, those that are not there.
 
         A file with a checksum that is in the cache costs nothing. One without is asked for again, once in
@@ -87,10 +87,10 @@ class Fetcher:
                 offline. What arrived of others is kept, to be gone on with.
             HoldfastError: the cache cannot be written.
         """
-        asked = list(wanted)
-        keys = [(want.url, self.expected(want)) for want in asked]
-        rest: dict[str, Wanted] = {}
-        for want, key in zip(asked, keys, strict=True):
+        files = list(requests)
+        keys = [(want.url, self.expected(want)) for want in files]
+        rest: dict[str, FileRequest] = {}
+        for want, key in zip(files, keys, strict=True):
             if key in self._seen:
                 continue
             if held := self.at_hand(want):
@@ -103,38 +103,38 @@ class Fetcher:
             total = sum(want.size or want.about or 0 for want in rest.values())
             with progress.track(f"fetching {counted(len(rest), 'file')}", total) as bar:
                 download(self, list(rest.values()), bar)
-        for want, key in zip(asked, keys, strict=True):
+        for want, key in zip(files, keys, strict=True):
             if key not in self._seen and (held := self.at_hand(want)):
                 self.remember(held)  # another URL of a file that was fetched
         return [
-            replace(self._seen[key], wanted=want) for want, key in zip(asked, keys, strict=True)
+            replace(self._seen[key], request=want) for want, key in zip(files, keys, strict=True)
         ]
 
-    def held(self, wanted: Wanted) -> Path | None:
+    def cached_path(self, request: FileRequest) -> Path | None:
         """The file, if it is in the cache; no request is made.
 
         Of a file without a checksum it is what the URL gave last.
         """
-        expected = self.expected(wanted)
+        expected = self.expected(request)
         if expected:
             return self.cache.find(expected)
-        given = self.cache.given(wanted.url)
-        return given[1] if given else None
+        response = self.cache.response(request.url)
+        return response[1] if response else None
 
-    def expected(self, wanted: Wanted) -> Checksum | None:
+    def expected(self, request: FileRequest) -> Checksum | None:
         """What a file's bytes must add up to, by the lock or else by its description.
 
         Raises:
             InputError: if these contradict each other.
         """
-        stated, locked = wanted.checksum, self.locked.get(bare(wanted.url))
+        stated, locked = request.checksum, self.locked.get(bare(request.url))
         if locked is None:
             return stated
         if stated and stated.algorithm == "sha256" and stated.hex != locked:
             raise InputError(
                 "the checksum in the description differs from the lock file",
                 code="conflict",
-                path=bare(wanted.url),
+                path=bare(request.url),
                 found=str(stated),
                 expected=f"sha256 {locked}",
                 remedy="if the change is intended, accept it with --update-lock",
@@ -164,37 +164,37 @@ class Fetcher:
 
     def remember(self, file: Fetched) -> None:
         """Note a file that was got."""
-        key = (file.wanted.url, self.expected(file.wanted))
+        key = (file.request.url, self.expected(file.request))
         with self._lock:
             if key not in self._seen:
                 self.history.append(file)
             self._seen[key] = file
 
-    def at_hand(self, wanted: Wanted, *, fresh: bool = False) -> Fetched | None:
+    def at_hand(self, request: FileRequest, *, fresh: bool = False) -> Fetched | None:
         """The file out of the cache, where no request is needed to know that it is the right one.
 
         Args:
-            wanted: the file.
+            request: the file.
             fresh: what the URL gave last is known to be what it would give now.
         """
-        expected = self.expected(wanted)
-        given = self.cache.given(wanted.url)
+        expected = self.expected(request)
+        entry = self.cache.response(request.url)
         if expected:
             path = self.cache.find(expected)
         else:
-            path = given[1] if given and (fresh or self.offline) else None
+            path = entry[1] if entry and (fresh or self.offline) else None
         if path is None:
             return None
-        told = given[0] if given and given[1] == path else None
-        return Fetched.of(wanted, path, told, cached=True)
+        response = entry[0] if entry and entry[1] == path else None
+        return Fetched.of(request, path, response, cached=True)
 
 
-def _not_here(wanted: Wanted, cache: Cache) -> InputError:
+def _not_here(request: FileRequest, cache: Cache) -> InputError:
     return InputError(
         "file not in the cache, and offline",
         code="offline",
-        path=bare(wanted.url),
-        place=f"file {wanted.resource or wanted.called!r}",
+        path=bare(request.url),
+        place=f"file {request.resource or request.called!r}",
         expected=f"a copy in {cache.folder}",
         remedy="download it while online, or give a copy by --map ID=PATH",
     )

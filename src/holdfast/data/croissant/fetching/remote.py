@@ -88,8 +88,10 @@ class RemoteFile(io.RawIOBase):
         """The bytes [start, end): those that are here, and requests for the gaps between."""
         parts = []
         while start < end:
-            held = next((at for at, run in self._runs.items() if at <= start < at + len(run)), None)
-            if held is None:
+            begin = next(
+                (at for at, run in self._runs.items() if at <= start < at + len(run)), None
+            )
+            if begin is None:
                 later = min((at for at in self._runs if at > start), default=self.size)
                 self._ahead = (
                     min(2 * self._ahead, _MOST_AHEAD) if start == self._end_of_last else self._block
@@ -97,15 +99,15 @@ class RemoteFile(io.RawIOBase):
                 stop = min(max(end, start + self._ahead), later)
                 retry = Retry(self._url, sleep=self._wait)
                 self._keep(start, read_span(self._source, (start, stop), retry, self._version)[0])
-                self._end_of_last, held = stop, start
-            self._runs.move_to_end(held)
-            run = self._runs[held]
-            parts.append(run[start - held : end - held])
+                self._end_of_last, begin = stop, start
+            self._runs.move_to_end(begin)
+            run = self._runs[begin]
+            parts.append(run[start - begin : end - begin])
             start += len(parts[-1])
         return b"".join(parts)
 
     def _keep(self, start: int, data: Buffer) -> None:
-        kept = sum(map(len, self._runs.values()))
-        while self._runs and kept + len(data) > _MOST_KEPT:
-            kept -= len(self._runs.popitem(last=False)[1])
+        total = sum(map(len, self._runs.values()))
+        while self._runs and total + len(data) > _MOST_KEPT:
+            total -= len(self._runs.popitem(last=False)[1])
         self._runs[start] = data

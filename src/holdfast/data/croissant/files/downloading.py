@@ -183,8 +183,8 @@ def download(
         with Resources(metadata, document.base, mapping=mapping, access=access) as files:
             chosen = list(resources) if resources is not None else _to_list(metadata)
             members = (member for identity in chosen for member in files.members(identity))
-            found = _fetched(files, members, locked, parallel)
-            return _ended(begun, files, found, locked, target)
+            files_of = _fetched(files, members, locked, parallel)
+            return _ended(begun, files, files_of, locked, target)
     from holdfast.data.croissant.loading.dataset import Dataset
 
     with Dataset(document, mapping=mapping, **asdict(access)) as dataset:
@@ -193,8 +193,8 @@ def download(
             for name in (record_sets if record_sets is not None else [None])
             for member in dataset.records(name, filters=filters).members()
         )
-        found = _fetched(dataset.resources, members, locked, parallel)
-        return _ended(begun, dataset.resources, found, locked, target)
+        files_of = _fetched(dataset.resources, members, locked, parallel)
+        return _ended(begun, dataset.resources, files_of, locked, target)
 
 
 def _to_list(metadata: Metadata) -> list[str]:
@@ -230,12 +230,12 @@ def _fetched(
     files.fetcher.locked = locked.checksums if locked else {}
     whole = list({replace(member, inside=None, size=None): None for member in members})
     files.fetch(whole)
-    by_url = {file.wanted.url: file for file in files.fetcher.history}
-    found: dict[Path | str, DownloadedFile] = {}
+    by_url = {file.request.url: file for file in files.fetcher.history}
+    downloads: dict[Path | str, DownloadedFile] = {}
     for member in whole:
         at = member.location
         file = by_url[at] if isinstance(at, str) else None
-        found[at] = DownloadedFile(
+        downloads[at] = DownloadedFile(
             resource=member.owner or member.resource,
             url=file.url if file else str(at),
             path=file.path if file else Path(at),
@@ -244,13 +244,13 @@ def _fetched(
             received=file.received if file else 0,
             cached=file.cached if file else True,
         )
-    return list(found.values())
+    return list(downloads.values())
 
 
 def _ended(
     begun: float,
     files: Resources,
-    found: list[DownloadedFile],
+    downloads: list[DownloadedFile],
     locked: Lock | None,
     description: Path | None,
 ) -> Downloaded:
@@ -258,10 +258,10 @@ def _ended(
     target = lock_path(description) if description else None
     if description and target:
         base = locked or Lock(description_sha256(description))
-        owners = {file.url: file.resource for file in found}
+        owners = {file.url: file.resource for file in downloads}
         history = [
-            replace(file, wanted=replace(file.wanted, resource=owners.get(file.url, "")))
+            replace(file, request=replace(file.request, resource=owners.get(file.url, "")))
             for file in files.fetcher.history
         ]
         write_lock(base.with_more(history), target, description)
-    return Downloaded(files=tuple(found), seconds=time.perf_counter() - begun, lock=target)
+    return Downloaded(files=tuple(downloads), seconds=time.perf_counter() - begun, lock=target)

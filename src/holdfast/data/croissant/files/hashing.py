@@ -77,10 +77,10 @@ def parse_size(text: str | None) -> Size | None:
 
     MB are a million bytes and MiB 2^20, as ISO/IEC 80000-13 has it.
     """
-    found = _SIZE.fullmatch(text or "")
-    if not found:
+    match = _SIZE.fullmatch(text or "")
+    if not match:
         return None
-    number, unit = found[1].replace(",", ""), (found[2] or "").lower()
+    number, unit = match[1].replace(",", ""), (match[2] or "").lower()
     if unit in ("", "b", "byte", "bytes"):
         return Size(int(number), True) if number.isdigit() else None
     if unit[0] not in _PREFIXES:

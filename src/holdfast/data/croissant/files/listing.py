@@ -19,7 +19,7 @@ from holdfast.data.croissant.document.model import (
     Transform,
 )
 from holdfast.data.croissant.fetching.access import file_name, is_remote
-from holdfast.data.croissant.fetching.wanted import Wanted
+from holdfast.data.croissant.fetching.file_requests import FileRequest
 from holdfast.data.croissant.files.contents import (
     Contents,
     members_of_archive,
@@ -57,7 +57,7 @@ class Listing:
                 raise InputError(
                     "no FileObject or FileSet has this id",
                     code="unknown-name",
-                    path=self._origins.folder.shown,
+                    path=self._origins.folder.label,
                     found=repr(identity),
                     expected=f"one of {', '.join(map(repr, ids[:20]))}" if ids else "distribution",
                 ) from None
@@ -74,7 +74,7 @@ class Listing:
             raise InputError(
                 "containedIn forms a cycle",
                 code="conflict",
-                path=self._origins.folder.shown,
+                path=self._origins.folder.label,
                 found=" in ".join(map(repr, [*self._asked, identity])),
                 remedy="correct containedIn",
             )
@@ -108,7 +108,7 @@ class Listing:
             raise InputError(
                 f"{what} has no contentUrl",
                 code="missing-key",
-                path=self._origins.folder.shown,
+                path=self._origins.folder.label,
                 remedy="state it",
             )
         path = self._origins.folder.find(url, what)
@@ -139,14 +139,14 @@ class Listing:
         if not url and len(everything) == 1 and len(everything[0].names) == 1:
             return everything[0].member(part.id, next(iter(everything[0].names)))
         names = (name for contents in everything for name in contents.names)
-        where = everything[0].where if everything else self._origins.folder.shown
+        where = everything[0].where if everything else self._origins.folder.label
         raise missing_member(url, names, where, what)
 
     # -- FileSets ----------------------------------------------------------------------------------
 
     def _file_set(self, part: FileSet) -> list[Member]:
         patterns = Patterns(part.includes, part.excludes)
-        found: dict[Any, Member] = {}  # by what the file is, since containers may share some
+        members: dict[Any, Member] = {}  # by what the file is, since containers may share some
         if part.contained_in:
             everything = [
                 contents
@@ -166,20 +166,20 @@ class Listing:
             for name in sorted(chosen):
                 member = contents.member(part.id, name)
                 place = member.location
-                found.setdefault((place, member.inside) if member.inside else place, member)
+                members.setdefault((place, member.inside) if member.inside else place, member)
         if part.contained_in:
-            return list(found.values())
+            return list(members.values())
         # A file that a FileObject lists and that is not there: whoever reads it is told so.
-        root, there = self._origins.folder.root, set(map(self._owners.get, found))
+        root, there = self._origins.folder.root, set(map(self._owners.get, members))
         for place, owner in self._owners.items():
             name = str(PurePosixPath(place).relative_to(root)) if root in place.parents else ""
             if owner not in there and name and patterns(name):
                 there.add(owner)
                 location = self._origins.mapping.get(owner, place)
-                found[location] = Member(part.id, name, location, owner=owner)
+                members[location] = Member(part.id, name, location, owner=owner)
         return [
             member
-            for member in sorted(found.values(), key=lambda member: member.fullpath)
+            for member in sorted(members.values(), key=lambda member: member.fullpath)
             if patterns.names(member.fullpath)
             or "/" in member.fullpath
             or not is_description(Path(member.location))
@@ -195,7 +195,7 @@ class Listing:
             raise InputError(
                 f"containedIn refers to an unknown id ({holder.at})",
                 code="unknown-name",
-                path=self._origins.folder.shown,
+                path=self._origins.folder.label,
                 found=repr(holder.target),
                 expected="the id of a FileObject or FileSet",
             ) from None
@@ -233,7 +233,7 @@ class Listing:
                 raise InputError(
                     f"unsupported transform in containedIn ({step.at})",
                     code="unsupported",
-                    path=self._origins.folder.shown,
+                    path=self._origins.folder.label,
                     expected="readLines and unArchive in containedIn",
                     remedy="choose them by includes and excludes",
                 )
@@ -276,8 +276,8 @@ class Listing:
 
         def member(asking: str, name: str) -> Member:
             file = files[name]
-            wanted = Wanted(url=file.location, sha256=file.sha256, size=file.size, name=name)
-            self._origins.expect(wanted)
+            request = FileRequest(url=file.location, sha256=file.sha256, size=file.size, name=name)
+            self._origins.expect(request)
             return Member(asking, name, file.location, None, file.size)
 
         return Contents(files, member, part.content_url or part.id)

@@ -35,7 +35,7 @@ class LocalFolder:
         self._parent_is_inside = lru_cache(maxsize=4096)(self._is_inside)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """What messages call it."""
         return self.url or str(self.root)
 

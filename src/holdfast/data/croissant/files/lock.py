@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.croissant.fetching.wanted import Fetched
+from holdfast.data.croissant.fetching.file_requests import Fetched
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 
@@ -82,7 +82,7 @@ class Lock:
                 url=file.url,
                 sha256=file.sha256,
                 size=file.size,
-                resource=file.wanted.resource,
+                resource=file.request.resource,
                 final_url=file.final_url,
                 etag=file.etag,
                 time=file.time,
@@ -112,19 +112,19 @@ def read_lock(path: Path) -> Lock | None:
     if not path.exists():
         return None
     try:
-        told: dict[str, Any] = json.loads(read_whole(path, "a lock"))
-        if told["format"] != _FORMAT:
+        content: dict[str, Any] = json.loads(read_whole(path, "a lock"))
+        if content["format"] != _FORMAT:
             raise InputError(
                 "unsupported version of the lock file",
                 code="unsupported",
                 path=path,
-                found=f"format {told['format']}",
+                found=f"format {content['format']}",
                 expected=f"format {_FORMAT}",
                 remedy="upgrade holdfast, or rewrite the lock file with --update-lock",
             )
-        files = [LockedFile(**entry) for entry in told["files"]]
+        files = [LockedFile(**entry) for entry in content["files"]]
         return Lock(
-            str(told["description"]["sha256"]),
+            str(content["description"]["sha256"]),
             {file.url: file for file in files},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -143,9 +143,9 @@ def write_lock(lock: Lock, path: Path, description: Path) -> None:
     Raises:
         HoldfastError: if it cannot be written.
     """
-    told = {
+    content = {
         "format": _FORMAT,
         "description": {"file": description.name, "sha256": lock.description},
         "files": [asdict(lock.files[url]) for url in sorted(lock.files)],
     }
-    write_whole(path, (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import FileObject, Metadata
 from holdfast.data.croissant.fetching.access import Access
-from holdfast.data.croissant.fetching.wanted import Wanted
+from holdfast.data.croissant.fetching.file_requests import FileRequest
 from holdfast.data.croissant.files.hashing import (
     WrongChecksum,
     checksum_of,
@@ -51,7 +51,7 @@ class Origins:
         self.objects: dict[str, FileObject] = {part.id: part for part in metadata.file_objects}
         self._version = metadata.version
         self.access = access
-        self._wanted: dict[str, Wanted] = {}
+        self._wanted: dict[str, FileRequest] = {}
         self._fetched: dict[str, Path] = {}
         self._proved: dict[tuple[str, Path], tuple[int, int]] = {}
 
@@ -62,22 +62,22 @@ class Origins:
 
         return Fetcher(self.access)
 
-    def expect(self, wanted: Wanted) -> None:
+    def expect(self, request: FileRequest) -> None:
         """Note what is known of a URL that belongs to no FileObject."""
-        self._wanted[wanted.url] = wanted
+        self._wanted[request.url] = request
 
-    def _want(self, url: str, owner: str) -> Wanted:
+    def _want(self, url: str, owner: str) -> FileRequest:
         if owner in self.objects:
-            return Wanted.of(self.objects[owner])
-        return self._wanted.get(url) or Wanted(url=url)
+            return FileRequest.of(self.objects[owner])
+        return self._wanted.get(url) or FileRequest(url=url)
 
-    def held(self, location: Path | str, owner: str) -> Path | None:
+    def local_path(self, location: Path | str, owner: str) -> Path | None:
         """The file, if it is on this machine."""
         if isinstance(location, Path):
             return location
         if location in self._fetched:
             return self._fetched[location]
-        path = self.fetcher.held(self._want(location, owner))
+        path = self.fetcher.cached_path(self._want(location, owner))
         if path is not None:
             self._fetched[location] = path
         return path
@@ -92,15 +92,15 @@ class Origins:
         Raises:
             InputError: a file that is missing, or not what its checksum says.
         """
-        wanted: dict[str, Wanted] = {}
+        requests: dict[str, FileRequest] = {}
         for location, owner in locations:
             if isinstance(location, Path):
                 self.prove(location, owner, partly=partly)
-            elif location not in self._fetched and location not in wanted:
-                wanted[location] = self._want(location, owner)
-        if wanted:
-            paths = self.fetcher.fetch(list(wanted.values()))
-            self._fetched.update(zip(wanted, paths, strict=True))
+            elif location not in self._fetched and location not in requests:
+                requests[location] = self._want(location, owner)
+        if requests:
+            paths = self.fetcher.fetch(list(requests.values()))
+            self._fetched.update(zip(requests, paths, strict=True))
 
     def local(self, location: Path | str, owner: str, *, partly: bool = False) -> Path:
         """A file on this machine with these bytes, proved, fetched where it must be.

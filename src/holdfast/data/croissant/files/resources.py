@@ -135,7 +135,7 @@ class Resources:
                 whole[location, some[0].owner] = None
         self._origins.fetch(whole, partly=partly)
         for location in parts:
-            if self._origins.held(location, parts[location][1][0].owner) is not None:
+            if self._origins.local_path(location, parts[location][1][0].owner) is not None:
                 self._archives.forget(location)
 
     def path(self, member: Member) -> Path:
@@ -266,7 +266,7 @@ class Resources:
                 stream.close()  # type: ignore[attr-defined]  # a generator
 
     def _whole(self, member: Member, members: Sequence[Member], number: int) -> bytes:
-        if isinstance(member.location, str) and not self._origins.held(
+        if isinstance(member.location, str) and not self._origins.local_path(
             member.location, member.owner
         ):
             ahead = (each for each in islice(members, number, None) if each.inside is None)

@@ -17,7 +17,7 @@ from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
 from holdfast.data.croissant.loading.queries import LazyQuery
-from holdfast.data.croissant.loading.records import Asked, LazyRecordSet, OnMisfit
+from holdfast.data.croissant.loading.records import LazyRecordSet, OnMisfit, Selection
 from holdfast.data.croissant.planning.assembling import Assembler
 from holdfast.data.croissant.planning.filters import Filters
 from holdfast.data.croissant.planning.origins import Fields
@@ -154,8 +154,8 @@ class Dataset:
                 found=repr(on_misfit),
                 expected="error, null or keep",
             )
-        asked = Asked(filters, columns, ordered, on_misfit=on_misfit)
-        return LazyRecordSet(self, self.fields.record_set(record_set), asked)
+        selection = Selection(filters, columns, ordered, on_misfit=on_misfit)
+        return LazyRecordSet(self, self.fields.record_set(record_set), selection)
 
     def sql(self, query: str) -> LazyQuery:
         """A query over record sets, each a table under its id, with columns under their short names.
@@ -174,7 +174,7 @@ class Dataset:
 
     def small_records(self, records: RecordSet) -> list[dict[str, Any]]:
         """All records of a record set that is small, such as one of splits."""
-        return list(LazyRecordSet(self, records, Asked()).rows())
+        return list(LazyRecordSet(self, records, Selection()).rows())
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A new connection to the dataset's engine; the caller closes it."""
@@ -182,23 +182,23 @@ class Dataset:
 
     @contextmanager
     def opened(
-        self, lenient: bool = False, kept: Collection[str] = (), asked: object = None
+        self, lenient: bool = False, text_fields: Collection[str] = (), filters: object = None
     ) -> Iterator[Assembler]:
         """Opens scans for one query; inside, an error of the engine becomes what it says about the data.
 
         Args:
             lenient: as `Assembler` has it.
-            kept: as `Assembler` has it.
-            asked: the filters, for errors that are theirs.
+            text_fields: as `Assembler` has it.
+            filters: the filters, for errors that are theirs.
         """
         with self.connect() as connection:
-            assembler = Assembler(connection, self.resources, self.metadata, lenient, kept)
+            assembler = Assembler(connection, self.resources, self.metadata, lenient, text_fields)
             try:
                 yield assembler
             except duckdb.Error as error:
                 said = explain(connection, error, assembler.parts)
                 raise (
-                    _cannot_run(said, asked) if isinstance(said, duckdb.Error) else said
+                    _cannot_run(said, filters) if isinstance(said, duckdb.Error) else said
                 ) from error
             finally:
                 assembler.close()

@@ -130,15 +130,15 @@ def audio(data: bytes, rate: int | None = None, what: str = "") -> Samples:
     from scipy.signal import resample_poly
 
     ratio = Fraction(rate, own)
-    made = resample_poly(samples, ratio.numerator, ratio.denominator, axis=0)
-    return made.astype(np.float32), rate
+    resampled = resample_poly(samples, ratio.numerator, ratio.denominator, axis=0)
+    return resampled.astype(np.float32), rate
 
 
 def _sampling_rate(field: Field) -> int | None:
     if field.source is None:
         return None
-    said = [field.source.sampling_rate, *(step.sampling_rate for step in field.source.transforms)]
-    return next((rate for rate in said if rate), None)
+    rates = [field.source.sampling_rate, *(step.sampling_rate for step in field.source.transforms)]
+    return next((rate for rate in rates if rate), None)
 
 
 def _undecodable(what: str, kind: str, data: bytes, error: Exception) -> InputError:

@@ -19,24 +19,24 @@ Wanted = dict[tuple[int, int], Member]
 """Files to read: number of the late column and place among its members -> the file."""
 
 
-def settled(made: pa.DataType, declared: pa.DataType | None = None) -> pa.DataType:
+def settled(actual: pa.DataType, declared: pa.DataType | None = None) -> pa.DataType:
     """The type that a column has once its bytes are read, and that it is declared as where that is safe."""
-    if is_late(made):
-        return pa.string() if _kind(made) == "VARCHAR" else pa.binary()
-    alike = declared is not None and declared.num_fields == made.num_fields
+    if is_late(actual):
+        return pa.string() if _kind(actual) == "VARCHAR" else pa.binary()
+    alike = declared is not None and declared.num_fields == actual.num_fields
     inner = [
-        settled(made.field(i).type, declared.field(i).type if alike and declared else None)
-        for i in range(made.num_fields)
+        settled(actual.field(i).type, declared.field(i).type if alike and declared else None)
+        for i in range(actual.num_fields)
     ]
-    if pa.types.is_struct(made):
-        return pa.struct([pa.field(made.field(i).name, kind) for i, kind in enumerate(inner)])
-    if pa.types.is_fixed_size_list(made):
-        return pa.list_(inner[0], made.list_size)
-    if pa.types.is_list(made):
+    if pa.types.is_struct(actual):
+        return pa.struct([pa.field(actual.field(i).name, kind) for i, kind in enumerate(inner)])
+    if pa.types.is_fixed_size_list(actual):
+        return pa.list_(inner[0], actual.list_size)
+    if pa.types.is_list(actual):
         return pa.list_(inner[0])
-    if declared == pa.float16() and pa.types.is_floating(made):
+    if declared == pa.float16() and pa.types.is_floating(actual):
         return declared
-    return made
+    return actual
 
 
 def is_late(kind: pa.DataType) -> bool:

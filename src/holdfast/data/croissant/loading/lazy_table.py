@@ -84,16 +84,16 @@ class LazyTable(ABC):
         if declared is not None and self._settled():
             return pa.schema(declared)
         with self._open() as opened:
-            made = opened.connection.sql(f"FROM (\n{opened.sql}\n) LIMIT 0").to_arrow_table()
-        return self._conforming(made.schema)
+            table = opened.connection.sql(f"FROM (\n{opened.sql}\n) LIMIT 0").to_arrow_table()
+        return self._conforming(table.schema)
 
-    def _conforming(self, made: pa.Schema) -> pa.Schema:
+    def _conforming(self, schema: pa.Schema) -> pa.Schema:
         """The schema of what the query gives, once bytes are read, as declared where that loses nothing."""
-        declared = self._declared() or [pa.field(part.name, part.type) for part in made]
+        declared = self._declared() or [pa.field(part.name, part.type) for part in schema]
         return pa.schema(
             [
                 pa.field(known.name, settled(part.type, known.type))
-                for part, known in zip(made, declared, strict=True)
+                for part, known in zip(schema, declared, strict=True)
             ]
         )
 
@@ -163,14 +163,16 @@ class LazyTable(ABC):
             InputError: as `batches`.
         """
         with self._open() as opened:
-            made = opened.connection.sql(opened.sql).to_arrow_table()  # in parallel, unlike batches
-            schema = self._conforming(made.schema)
-            if not any(has_late(kind) for kind in made.schema.types):
-                columns = [_cast(*each) for each in zip(made.columns, schema.types, strict=True)]
+            table = opened.connection.sql(
+                opened.sql
+            ).to_arrow_table()  # in parallel, unlike batches
+            schema = self._conforming(table.schema)
+            if not any(has_late(kind) for kind in table.schema.types):
+                columns = [_cast(*each) for each in zip(table.columns, schema.types, strict=True)]
                 return pa.Table.from_arrays(columns, schema=schema)
             parts = [
                 _as(part, schema)
-                for batch in made.to_batches()
+                for batch in table.to_batches()
                 for part in filled(batch, opened.late, opened.resources)
             ]
             return pa.Table.from_batches(parts, schema)
@@ -268,17 +270,17 @@ def batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 def _even(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows, `rows` to a batch."""
-    held: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     for batch in batches_of(reader):
         while batch.num_rows:
-            part = batch.slice(0, rows - sum(one.num_rows for one in held))
+            part = batch.slice(0, rows - sum(one.num_rows for one in batches))
             batch = batch.slice(part.num_rows)
-            held.append(part)
-            if sum(one.num_rows for one in held) == rows:
-                yield held[0] if len(held) == 1 else pa.concat_batches(held)
-                held = []
-    if held:
-        yield pa.concat_batches(held)
+            batches.append(part)
+            if sum(one.num_rows for one in batches) == rows:
+                yield batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+                batches = []
+    if batches:
+        yield pa.concat_batches(batches)
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -54,11 +54,11 @@ class LazyQuery(LazyTable):
         own = {entry["key"].lower() for entry in _parts(tree, "key")}  # WITH name AS (...)
         known = [*tables, *self.dataset.record_sets]
         lower = {name.lower(): name for name in reversed(known)}
-        found = []
+        names = []
         for part in _parts(tree, "table_name"):
             name = part["table_name"]
             if name.lower() in lower:
-                found.append(lower[name.lower()])
+                names.append(lower[name.lower()])
             elif name and name.lower() not in own and part.get("type") == "BASE_TABLE":
                 raise InputError(
                     "the query names a table that is not a record set",
@@ -66,7 +66,7 @@ class LazyQuery(LazyTable):
                     found=repr(name),
                     expected=nearest(name, known) or f"one of {', '.join(known)}",
                 )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(names))
 
     def head(self, n: int = 5) -> LazyQuery:
         """The first `n` rows of the result."""
@@ -76,7 +76,7 @@ class LazyQuery(LazyTable):
     def _open(self) -> Iterator[Opened]:
         outlines = {name: table.outline for name, table in self.tables.items()}
         lenient = any(table.asked.lenient for table in self.tables.values())
-        kept = {name for table in self.tables.values() for name in table.kept()}
+        kept = {name for table in self.tables.values() for name in table.text_fields()}
         with self.dataset.opened(lenient, kept) as assembler:
             for name in outlines:
                 table = self.tables[name]

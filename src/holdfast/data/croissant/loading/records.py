@@ -30,7 +30,7 @@ OnMisfit = Literal["error", "null", "keep"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Selection:
     """What is wanted of a record set.
 
     Attributes:
@@ -60,19 +60,19 @@ class LazyRecordSet(LazyTable):
     `members` are asked for.
     """
 
-    def __init__(self, dataset: Dataset, records: RecordSet, asked: Asked) -> None:
+    def __init__(self, dataset: Dataset, records: RecordSet, selection: Selection) -> None:
         self.dataset = dataset
         self.record_set = records
-        self.asked = asked
-        names = asked.columns
+        self.asked = selection
+        names = selection.columns
         self._wanted: list[Field] = (
             list(records.fields)
             if names is None
             else list({(field := field_named(records, name)).id: field for name in names}.values())
         )
-        if asked.filters is not None:  # looked at now, so that a slip shows where it was made
+        if selection.filters is not None:  # looked at now, so that a slip shows where it was made
             with dataset.connect() as connection:
-                conditions(connection, records, asked.filters)
+                conditions(connection, records, selection.filters)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle support: another process, or a copy, opens the dataset again."""
@@ -120,24 +120,24 @@ class LazyRecordSet(LazyTable):
 
     @cached_property
     def _misfits(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         while True:
-            with self.dataset.opened(lenient=True, kept=found) as assembler:
+            with self.dataset.opened(lenient=True, text_fields=counts) as assembler:
                 assembler.select(self.outline, False)
-                more = assembler.misfits().items() - found.items()
+                more = assembler.misfits().items() - counts.items()
             # What stays text may not fit the types of fields that take their values from it.
-            found |= {name: number for name, number in more if name not in found}
+            counts |= {name: number for name, number in more if name not in counts}
             if self.asked.on_misfit != "keep" or not more:
                 break
         if self.asked.on_misfit == "keep":
-            self._refuse_filters(found)
-        return found
+            self._refuse_filters(counts)
+        return counts
 
-    def _refuse_filters(self, kept: Collection[str]) -> None:
+    def _refuse_filters(self, fields: Collection[str]) -> None:
         """A condition is planned on a field's declared type, which one that is kept as text has not."""
         with self.dataset.connect() as connection:
             uses = [use.field.id for each in self._conditions(connection) for use in each.uses]
-        if name := next((name for name in uses if name in kept), None):
+        if name := next((name for name in uses if name in fields), None):
             raise InputError(
                 "a filter on a column that is kept as text",
                 code="conflict",
@@ -146,7 +146,7 @@ class LazyRecordSet(LazyTable):
                 remedy="leave the filter out and ask the text with sql(), or read misfits as null",
             )
 
-    def kept(self) -> Collection[str]:
+    def text_fields(self) -> Collection[str]:
         """Ids of the fields that are text because not all values fit their types."""
         return self._misfits if self.asked.on_misfit == "keep" else ()
 
@@ -156,7 +156,7 @@ class LazyRecordSet(LazyTable):
         Such as a CSV with two columns of one name, of which the first is read, or a JSON Lines file of
         which no record has a field that other files have.
         """
-        with self.dataset.opened(self.asked.lenient, self.kept()) as assembler:
+        with self.dataset.opened(self.asked.lenient, self.text_fields()) as assembler:
             assembler.select(self.outline, False)
             return assembler.remarks()
 
@@ -196,10 +196,12 @@ class LazyRecordSet(LazyTable):
     @contextmanager
     def _open(self) -> Iterator[Opened]:
         outline = self.outline
-        asked = self.asked
-        with self.dataset.opened(asked.lenient, self.kept(), asked.filters) as assembler:
+        selection = self.asked
+        with self.dataset.opened(
+            selection.lenient, self.text_fields(), selection.filters
+        ) as assembler:
             sql = self.select(
-                assembler, [field.key for field in outline.wanted], ordered=asked.ordered
+                assembler, [field.key for field in outline.outputs], ordered=selection.ordered
             )
             yield Opened(assembler.connection, sql, assembler.late, self.dataset.resources)
 
@@ -211,12 +213,12 @@ class LazyRecordSet(LazyTable):
 
     def _settled(self) -> bool:
         fields = self.dataset.fields
-        return not self.kept() and comes_as_declared(fields, self.record_set, self._wanted)
+        return not self.text_fields() and comes_as_declared(fields, self.record_set, self._wanted)
 
     def column_fields(self) -> list[Field | None]:
         """The field that each column is."""
         return list(self._wanted)
 
 
-def _again(dataset: Dataset, record_set: str, asked: Asked) -> LazyRecordSet:
-    return LazyRecordSet(dataset, dataset.fields.record_set(record_set), asked)
+def _again(dataset: Dataset, record_set: str, selection: Selection) -> LazyRecordSet:
+    return LazyRecordSet(dataset, dataset.fields.record_set(record_set), selection)

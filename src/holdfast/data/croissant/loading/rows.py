@@ -29,7 +29,7 @@ class Rows(Answer):
 
     def to_dict(self) -> Any:
         """The records, bytes by their size."""
-        return [shown(row) for row in self.records.to_pylist()]
+        return [printable(row) for row in self.records.to_pylist()]
 
     def findings(self) -> Sequence[Finding]:
         """None: the table says it."""
@@ -49,21 +49,21 @@ class Rows(Answer):
         return [Section("records", "Which records?", sentence, tables=tables)]
 
 
-def shown(value: Any) -> Any:
+def printable(value: Any) -> Any:
     """A value as a terminal or JSON can show it: bytes by their size."""
     if isinstance(value, bytes):
         return f"<{len(value):,} bytes>"
     if isinstance(value, dict):
-        return {name: shown(part) for name, part in value.items()}
+        return {name: printable(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [shown(part) for part in value]
+        return [printable(part) for part in value]
     return value
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    value = shown(value)
+    value = printable(value)
     structured = isinstance(value, (dict, list))
     text = json.dumps(value, default=str, ensure_ascii=False) if structured else str(value)
     text = " ".join(text.split())

@@ -15,8 +15,8 @@ from holdfast.data.croissant.planning.constants import constant, inline_table
 from holdfast.data.croissant.planning.origins import CONSTANT, Origin, field_leaves
 from holdfast.data.croissant.planning.plan import GroupPart, Outline, Part, link_label
 from holdfast.data.croissant.planning.selecting import (
-    asked,
     comparable,
+    condition_sql,
     equal,
     expect_columns,
     indented,
@@ -70,7 +70,7 @@ class Assembler:
         resources: the files.
         metadata: the description.
         lenient: values that do not fit are null.
-        kept: ids of fields whose values stay text, as the source has them.
+        text_fields: ids of fields whose values stay text, as the source has them.
         late: for each late column, the files among which its numbers choose.
         parts: for each scan, what is read (raw and value) under which field's name, to explain failures.
     """
@@ -79,7 +79,7 @@ class Assembler:
     resources: Resources
     metadata: Metadata
     lenient: bool = False
-    kept: Collection[str] = ()
+    text_fields: Collection[str] = ()
     late: list[list[Member]] = field(default_factory=list)
     parts: list[tuple[Scan, Mapping[str, tuple[Column, Column]]]] = field(default_factory=list)
     _followed: list[tuple[str, str, str, str]] = field(default_factory=list, repr=False)
@@ -92,13 +92,13 @@ class Assembler:
 
     def remarks(self) -> list[str]:
         """What a reader should know of the columns behind the SQL that was written."""
-        said = [text for scan, _ in self.parts for text in scan.remarks()]
-        said += [
+        remarks = [text for scan, _ in self.parts for text in scan.remarks()]
+        remarks += [
             f"{name}: no record has anything at its JSONPath {path!r}: null there"
             for name, path, found, there in self._followed
             if self._any(there) and not self._any(found)
         ]
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(remarks))
 
     def _any(self, rows: str) -> bool:
         return bool(self.connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchall())
@@ -114,19 +114,22 @@ class Assembler:
 
     def misfits(self) -> dict[str, int]:
         """Field id -> how many values of the tables behind the SQL that was written do not fit it."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for relation, columns in self._applied.items():
             tests = [f"count_if(TRY([{column.sql}]) IS NULL)" for column in columns.values()]
             expect_columns(self.connection, len(tests), tried=True)
             query = f"SELECT {', '.join(tests)} FROM {relation}"
             [row] = self.connection.execute(query).fetchall()
             for name, number in zip(columns, row, strict=True):
-                found[name] = found.get(name, 0) + number
-        return {name: number for name, number in found.items() if number}
+                counts[name] = counts.get(name, 0) + number
+        return {name: number for name, number in counts.items() if number}
 
     def _apply(self, relation: str, column: Column, origin: Origin) -> Column:
         """The value of an origin, of what stands in a relation."""
-        steps = [(as_text(step) if step.id in self.kept else step, by) for step, by in origin.steps]
+        steps = [
+            (as_text(step) if step.id in self.text_fields else step, by)
+            for step, by in origin.steps
+        ]
         value = apply_to(self.connection, relation, column, steps)
         if not self.lenient or value.late or value.sql == column.sql:
             return value
@@ -145,11 +148,11 @@ class Assembler:
             ordered: records come in the order of the first table's rows.
             names: what the columns are called, in the order of the wanted fields.
         """
-        made = self.select(outline, ordered and outline.joins)
-        expect_columns(self.connection, len(made.columns), tried=self.lenient)
+        select = self.select(outline, ordered and outline.joins)
+        expect_columns(self.connection, len(select.columns), tried=self.lenient)
         columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(names))
-        text = f"SELECT {columns}\nFROM (\n{indented(made.sql)}\n)"
-        return f"{text}\nORDER BY {', '.join(made.orders)}" if made.orders else text
+        text = f"SELECT {columns}\nFROM (\n{indented(select.sql)}\n)"
+        return f"{text}\nORDER BY {', '.join(select.orders)}" if select.orders else text
 
     def select(
         self, outline: Outline, sort: bool, early: Collection[str] = frozenset()
@@ -188,13 +191,13 @@ class Assembler:
                 return values[leaf.id]
             return self._value(outline.shape.origins[leaf.id], leaf.id, values)
 
-        columns = [nested(part, value) for part in outline.wanted]
+        columns = [nested(part, value) for part in outline.outputs]
         chosen = [f"{column.sql} AS c{i}" for i, column in enumerate(columns)]
         chosen += [f"{order} AS o{i}" for i, order in enumerate(orders)]
         text = f"SELECT {', '.join(chosen) or 'NULL AS none'}"
         if sources:
             text += "\nFROM " + "\n".join(sources)
-        tests = [asked(condition, value) for condition in outline.rest]
+        tests = [condition_sql(condition, value) for condition in outline.rest]
         if tests:
             text += f"\nWHERE {' AND '.join(tests)}"
         return Selected(text, columns, [f"o{i}" for i in range(len(orders))])
@@ -212,7 +215,7 @@ class Assembler:
             held = {
                 wanted.id: replace(column, sql=f"c{i}")
                 for i, (wanted, column) in enumerate(
-                    zip(part.inner.wanted, made.columns, strict=True)
+                    zip(part.inner.outputs, made.columns, strict=True)
                 )
             }
             relation = f"(\n{indented(made.sql)}\n)"
@@ -296,23 +299,23 @@ class Assembler:
         def value(leaf: Field) -> Column:
             return columns[labels.index(leaf.id)]
 
-        tests = [asked(condition, value) for condition in part.conditions]
+        tests = [condition_sql(condition, value) for condition in part.conditions]
         orders = [] if order is None else [f"{order} AS o0"]
         return selected(relation, columns, orders, tests), columns, ["o0"] if orders else []
 
     def _grouped(self, group: GroupPart) -> tuple[str, Column]:
         """The rows of a group as one list for each value by which they belong."""
-        made = self.select(group.inner, True)
-        key, *subs = made.columns
-        names = [sub.key for sub in group.inner.wanted[1:]]
+        inner = self.select(group.inner, True)
+        key, *subs = inner.columns
+        names = [sub.key for sub in group.inner.outputs[1:]]
         packed = ", ".join(f"{identifier(name)} := c{i + 1}" for i, name in enumerate(names))
         types = ", ".join(
             f"{identifier(name)} {sub.type}" for name, sub in zip(names, subs, strict=True)
         )
         text = (
             f"SELECT {comparable('c0', key.type)} AS key, "
-            f"list(struct_pack({packed}) ORDER BY {', '.join(made.orders)}) AS rows\n"
-            f"FROM (\n{indented(made.sql)}\n)\nWHERE c0 IS NOT NULL\nGROUP BY 1"
+            f"list(struct_pack({packed}) ORDER BY {', '.join(inner.orders)}) AS rows\n"
+            f"FROM (\n{indented(inner.sql)}\n)\nWHERE c0 IS NOT NULL\nGROUP BY 1"
         )
         return text, Column(f"coalesce({group.alias}.rows, [])", f"STRUCT({types})[]")
 
@@ -321,7 +324,7 @@ def _looked_into(outline: Outline, wanted: Collection[str]) -> set[str]:
     """What the query itself looks into: wanted fields that somebody computes with, tests and keys."""
     uses = [use for part in outline.parts for one in part.conditions for use in one.uses]
     uses += [use for condition in outline.rest for use in condition.uses]
-    fields = [field for field in outline.wanted if field.id in wanted]
+    fields = [field for field in outline.outputs if field.id in wanted]
     fields += [use.field for use in uses]
     labels = {leaf.id for field in fields for leaf in field_leaves(field)}
     links = [link for part in outline.parts for link in part.links]
@@ -331,10 +334,10 @@ def _looked_into(outline: Outline, wanted: Collection[str]) -> set[str]:
 
 def _types(part: Part) -> dict[Key, str]:
     """What each column is declared as, where nothing is to be done to it first."""
-    made: dict[Key, set[str]] = {}
+    types: dict[Key, set[str]] = {}
     for origin in part.needs.values():
         field, source = origin.steps[0]
         plain = not source.transforms and source.format is None and len(origin.steps) == 1
         kind = duckdb_type(field) if plain and not field.is_list else ""
-        made.setdefault(extract_key(source.extract), set()).add(kind)
-    return {key: kinds.pop() for key, kinds in made.items() if len(kinds) == 1 and "" not in kinds}
+        types.setdefault(extract_key(source.extract), set()).add(kind)
+    return {key: kinds.pop() for key, kinds in types.items() if len(kinds) == 1 and "" not in kinds}

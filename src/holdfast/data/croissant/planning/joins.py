@@ -74,21 +74,21 @@ class Shape:
             fields: the fields of the description.
             shrink: leave out every table that is not used.
         """
-        kept = set(used)
+        tables = set(used)
         for table in reversed(self.joined):
             links = self.joined[table]
-            if table not in kept and not shrink:
+            if table not in tables and not shrink:
                 holding = {self.origins[name].table for name in self._key_leaves()}
                 if holding and table not in holding:
                     continue
                 if not _matches_once(table, links, fields):
-                    kept.add(table)
-            if table in kept:
-                kept |= {link.left.table for link in links}
+                    tables.add(table)
+            if table in tables:
+                tables |= {link.left.table for link in links}
         if self.anchor is not None:
-            kept.add(self.anchor)
+            tables.add(self.anchor)
         return [
-            table for table in (self.anchor, *self.joined) if table is not None and table in kept
+            table for table in (self.anchor, *self.joined) if table is not None and table in tables
         ]
 
     def _key_leaves(self) -> list[str]:

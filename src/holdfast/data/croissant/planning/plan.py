@@ -85,14 +85,14 @@ class Outline:
 
     Attributes:
         shape: how the record set is put together.
-        wanted: the fields that it returns.
+        outputs: the fields that it returns.
         parts: tables; the first is the one whose order the records follow.
         groups: id of a wanted field with a parentField -> its rows.
         rest: conditions on several tables, asked of the joined records.
     """
 
     shape: Shape
-    wanted: tuple[Field, ...]
+    outputs: tuple[Field, ...]
     parts: list[Part]
     groups: dict[str, GroupPart]
     rest: list[Condition]
@@ -142,7 +142,7 @@ class Planner:
     def outline(
         self,
         records: RecordSet,
-        wanted: Sequence[Field],
+        outputs: Sequence[Field],
         conditions: Sequence[Condition] = (),
         trail: Trail = (),
     ) -> Outline:
@@ -151,7 +151,8 @@ class Planner:
         Raises:
             InputError: sources that nothing joins, that name nothing, or that go round in a circle.
         """
-        here = (records.id, frozenset(part.id for part in wanted))
+        # 1. No record set takes values from itself, however far round.
+        here = (records.id, frozenset(part.id for part in outputs))
         if here in trail:
             raise InputError(
                 "record sets take their values from one another in a circle",
@@ -159,40 +160,45 @@ class Planner:
                 place=records.at,
                 found=" -> ".join(name for name, _ in (*trail, here)),
             )
+        # 2. The tables behind the fields, and what joins them.
         shape = shape_of(records, self.fields)
         ends = {leaf.id: leaf for leaf in leaves(records)}
         looked_at = [
             leaf
-            for part in (*wanted, *(use.field for one in conditions for use in one.uses))
+            for part in (*outputs, *(use.field for one in conditions for use in one.uses))
             for leaf in field_leaves(part)
         ]
-        groups = [shape.groups[part.id] for part in wanted if part.id in shape.groups]
+        groups = [shape.groups[part.id] for part in outputs if part.id in shape.groups]
         used = {shape.origins[leaf.id].table for leaf in looked_at}
         used |= {group.key.table for group in groups}
         shrink = any(name == records.id for name, _ in trail)
-        kept = shape.keeping(used - {CONSTANT}, self.fields, shrink)
+        tables = shape.keeping(used - {CONSTANT}, self.fields, shrink)
         parts = [
-            Part(table, f"t{i}", links=shape.joined.get(table, ())) for i, table in enumerate(kept)
+            Part(table, f"t{i}", links=shape.joined.get(table, ()))
+            for i, table in enumerate(tables)
         ]
-        made = Outline(shape, tuple(wanted), parts, {}, [])
+        outline = Outline(shape, tuple(outputs), parts, {}, [])
+        # 4. What each table must give: fields, both sides of its joins, keys of groups.
         for leaf in looked_at:
-            self._need(made, leaf.id, shape.origins[leaf.id])
+            self._need(outline, leaf.id, shape.origins[leaf.id])
         for part in parts:
             for link in part.links:
-                self._need(made, link_label(link, "left"), link.left)
-                self._need(made, link_label(link, "right"), link.right)
+                self._need(outline, link_label(link, "left"), link.left)
+                self._need(outline, link_label(link, "right"), link.right)
         for group in groups:
-            self._need(made, f"{group.field.id} of", group.key)
-            made.groups[group.field.id] = self._group(
-                records, group, len(made.groups), (*trail, here)
+            self._need(outline, f"{group.field.id} of", group.key)
+            outline.groups[group.field.id] = self._group(
+                records, group, len(outline.groups), (*trail, here)
             )
+        # 5. Rows: a table counts as many as the record set sees, whatever is asked for.
         for part in parts:
             _need_rows(part, shape)
+        # 6. Conditions go as near to the files as they can, so that fewer are opened.
         for condition in conditions:
-            _place_condition(made, condition, ends)
+            _place_condition(outline, condition, ends)
         for part in parts:
             self._fill(part, records, (*trail, here))
-        return made
+        return outline
 
     def _need(self, outline: Outline, label: str, origin: Origin) -> None:
         if origin.table != CONSTANT:
@@ -217,8 +223,8 @@ class Planner:
             inner = {
                 origin.field.id: origin.field for origin in part.needs.values() if origin.field
             }
-            asked = [condition for condition in part.conditions if condition.uses]
-            part.inner = self.outline(owner, list(inner.values()), asked, trail)
+            conditions = [condition for condition in part.conditions if condition.uses]
+            part.inner = self.outline(owner, list(inner.values()), conditions, trail)
             part.conditions = []
 
     def _group(self, records: RecordSet, group: Group, number: int, trail: Trail) -> GroupPart:

@@ -31,7 +31,7 @@ def selected(
     return f"{text}\nWHERE {' AND '.join(tests)}" if tests else text
 
 
-def asked(condition: Condition, value: Callable[[Field], Column]) -> str:
+def condition_sql(condition: Condition, value: Callable[[Field], Column]) -> str:
     """A condition on the columns that `value` gives."""
     columns = [apply(nested(use.field, value), use.steps) for use in condition.uses]
     return f"({condition.sql([column.sql for column in columns])})"

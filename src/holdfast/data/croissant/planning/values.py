@@ -83,11 +83,11 @@ def reads_bytes(origin: Origin) -> bool:
 
 def list_keys(origins: Iterable[Origin]) -> set[Key]:
     """What is taken out of a resource for fields that are lists, and for no others."""
-    made: dict[Key, bool] = {}
+    is_list: dict[Key, bool] = {}
     for origin in origins:
         key = extract_key(origin.source.extract)
-        made[key] = made.get(key, True) and origin.is_list
-    return {key for key, listed in made.items() if listed}
+        is_list[key] = is_list.get(key, True) and origin.is_list
+    return {key for key, listed in is_list.items() if listed}
 
 
 def _passes(field: Field, source: Source) -> bool:
@@ -120,14 +120,14 @@ def declared_type(
 
 
 def comes_as_declared(
-    fields: Fields, records: RecordSet, wanted: Iterable[Field], trail: tuple[str, ...] = ()
+    fields: Fields, records: RecordSet, outputs: Iterable[Field], trail: tuple[str, ...] = ()
 ) -> bool:
     """Whether every value has its declared type, whatever the files contain.
 
     True for text (CSV, lines) except times, for names and bytes of files, and for data in the description
     itself; a typed file may contain a finer date, or lists that were not declared.
     """
-    for field in wanted:
+    for field in outputs:
         if field.parent_field is not None:
             return False
         for leaf in field_leaves(field):

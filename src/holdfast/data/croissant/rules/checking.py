@@ -81,8 +81,8 @@ class Validation(Answer):
     @property
     def counts(self) -> dict[str, int]:
         """How many errors, warnings and notes there are."""
-        found = Counter(finding.severity.value for finding in self.problems)
-        return {severity.value: found[severity.value] for severity in Severity}
+        counts = Counter(finding.severity.value for finding in self.problems)
+        return {severity.value: counts[severity.value] for severity in Severity}
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON that programs read: whether it is valid, and the findings of each severity."""
@@ -127,8 +127,8 @@ class Validation(Answer):
         ]
         tables = [Table(pa.Table.from_pylist(rows), caption="One row per finding.", detail=True)]
         sentence = f"{counted(len(self.problems), 'finding')}."
-        asked = "Is the description valid?"
-        return [Section("sound", asked, sentence, tables=tables if rows else ())]
+        question = "Is the description valid?"
+        return [Section("sound", question, sentence, tables=tables if rows else ())]
 
     def rendered(self, _: bool) -> str:
         """Lines whose places editors and code hosts can find."""
@@ -204,9 +204,11 @@ def _static(document: Document, *, strict: bool) -> Iterator[Finding]:
     context = Context(document, build(document))
     cut = document.cut is not None
     rules = [rule for rule in RULES.values() if not cut or rule.code in on_terms.CODES]
-    found = [(rule, breach) for rule in rules for breach in rule.check(context)]
-    told = {at: code for code in _OF_VALUES for rule, (at, *_) in found if rule.code == code and at}
-    for rule, breach in found:
+    breaches = [(rule, breach) for rule in rules for breach in rule.check(context)]
+    told = {
+        at: code for code in _OF_VALUES for rule, (at, *_) in breaches if rule.code == code and at
+    }
+    for rule, breach in breaches:
         if breach.key or told.get(breach.at, rule.code) == rule.code or rule.code < "CR010":
             yield _placed(document, rule, breach, strict)
 

@@ -81,10 +81,10 @@ class Context:
 
     @cached_property
     def _fields_of(self) -> dict[str, list[Field]]:
-        found: dict[str, list[Field]] = {records.at: [] for records in self.metadata.record_sets}
+        fields: dict[str, list[Field]] = {records.at: [] for records in self.metadata.record_sets}
         for records, field in self.metadata.fields():
-            found[records.at].append(field)
-        return found
+            fields[records.at].append(field)
+        return fields
 
     def fields_of(self, records: RecordSet) -> list[Field]:
         """The fields of a record set, at every depth."""
@@ -93,15 +93,15 @@ class Context:
     @cached_property
     def sources(self) -> list[tuple[Field, str, Source]]:
         """Everything that names another part: the field, the role ("source", "references"), it."""
-        found = []
+        sources = []
         for field in self.all_fields:
             parts = [("source", field.source)]
             parts += [("references", part) for part in field.references]
             if field.parent_field:
                 parts += [("source", field.parent_field.source)]
                 parts += [("references", field.parent_field.references)]
-            found += [(field, role, part) for role, part in parts if part]
-        return found
+            sources += [(field, role, part) for role, part in parts if part]
+        return sources
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -139,7 +139,7 @@ class Context:
                 ahead += value
         return found
 
-    def is_told(self, word: str) -> bool:
+    def is_reported(self, word: str) -> bool:
         """Whether an id is unknown for a reason that another rule tells: its part could not be read."""
         owners = {records.id for records in self.metadata.record_sets if not records.fields}
         return word in self._hidden or word.rpartition("/")[0] in owners
@@ -201,8 +201,8 @@ class Context:
 
     def value(self, node: Node, term: str) -> Any:
         """The one value of a property; None if there is none, or several."""
-        found = [value.value for value in self._values(node, term)]
-        return found[0] if len(found) == 1 else None
+        values = [value.value for value in self._values(node, term)]
+        return values[0] if len(values) == 1 else None
 
     def terms_at(self, node: Node, term: str) -> Iterator[tuple[str, str, str]]:
         """Values that are terms themselves: pointer, as written, canonical."""
@@ -225,10 +225,10 @@ def below(field: Field) -> Iterator[Field]:
 
 
 def about(
-    node: Named, said: str, term: str = "", hint: str = "", severity: Severity | None = None
+    node: Named, message: str, term: str = "", hint: str = "", severity: Severity | None = None
 ) -> Breach:
     """That something is said of a node, at one of its properties or at itself."""
-    return Breach(node.where(term), f"{called(node)} {said}", hint, severity)
+    return Breach(node.where(term), f"{called(node)} {message}", hint, severity)
 
 
 def missing(context: Context, nodes: Iterable[Named], *terms: str) -> Iterator[Breach]:
@@ -255,7 +255,7 @@ def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
     Linear in nodes and edges; no recursion. Edges to unknown nodes are ignored.
     """
     state: dict[str, int] = {}  # 1: on the path, 2: done
-    found: list[list[str]] = []
+    circles: list[list[str]] = []
     taken: set[str] = set()
     for start in edges:
         if start in state:
@@ -275,8 +275,8 @@ def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
                 circle = path[path.index(step) :]
                 if taken.isdisjoint(circle):
                     taken.update(circle)
-                    found.append(circle)
-    return found
+                    circles.append(circle)
+    return circles
 
 
 def way_round(circle: Iterable[str]) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from holdfast.data.croissant.document.model import Field, FileObject, FileSet, RecordSet
 from holdfast.data.croissant.fetching.access import is_remote
-from holdfast.data.croissant.fetching.wanted import Wanted
+from holdfast.data.croissant.fetching.file_requests import FileRequest
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.dataset import Dataset
-from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
+from holdfast.data.croissant.loading.records import LazyRecordSet, Selection
 from holdfast.data.croissant.planning.origins import Origin, leaves
 from holdfast.data.croissant.rules.findings import Finding, Severity
 from holdfast.data.croissant.rules.value_tests import Tested, test_values
@@ -89,7 +89,7 @@ class AtHand:
         if isinstance(part, FileObject) and not part.contained_in:
             return part.is_repository or (
                 is_remote(part.content_url or "")
-                and self.dataset.resources.fetcher.held(Wanted.of(part)) is None
+                and self.dataset.resources.fetcher.cached_path(FileRequest.of(part)) is None
             )
         return identity not in seen and any(
             self._remote(container.target, (*seen, identity)) for container in part.contained_in
@@ -113,14 +113,14 @@ class AtHand:
 
     def resources_of(self, records: RecordSet, seen: tuple[str, ...] = ()) -> set[str]:
         """The resources that a record set's values come from, through other record sets too."""
-        found: set[str] = set()
+        resources: set[str] = set()
         for origin in (*self.origins(records).values(), *self.references(records).values()):
             if origin.table.kind == "resource":
-                found.add(origin.table.id)
+                resources.add(origin.table.id)
             elif origin.table.kind == "records" and origin.table.id not in (*seen, records.id):
                 owner = self.dataset.fields.record_set(origin.table.id)
-                found |= self.resources_of(owner, (*seen, records.id))
-        return found
+                resources |= self.resources_of(owner, (*seen, records.id))
+        return resources
 
     def origins(self, records: RecordSet) -> dict[str, Origin]:
         """Field id -> where its values come from, for every leaf that says so."""
@@ -172,13 +172,13 @@ class AtHand:
     @cached_property
     def _wanted(self) -> dict[str, list[str]]:
         """Resource -> the columns that fields take out of it."""
-        found: dict[str, list[str]] = {}
+        columns: dict[str, list[str]] = {}
         for records in self.dataset.metadata.record_sets:
             for _, origin in self.read_fields(records):
                 extract = origin.source.extract
                 if extract and extract.column is not None:
-                    found.setdefault(origin.table.id, []).append(extract.column)
-        return found
+                    columns.setdefault(origin.table.id, []).append(extract.column)
+        return columns
 
     def read_fields(self, records: RecordSet) -> list[tuple[Field, Origin]]:
         """The leaves of a record set that take their values straight from a resource."""
@@ -239,8 +239,8 @@ class AtHand:
         return self._single(records, self._referenced(field), None)
 
     def _single(self, records: RecordSet, field: Field, limit: int | None) -> LazyRecordSet:
-        made = RecordSet(id=records.id, at=records.at, fields=(field,), data=records.data)
-        return LazyRecordSet(self.dataset, made, Asked(ordered=False, limit=limit))
+        single = RecordSet(id=records.id, at=records.at, fields=(field,), data=records.data)
+        return LazyRecordSet(self.dataset, single, Selection(ordered=False, limit=limit))
 
     def _referenced(self, field: Field) -> Field:
         """A field that has the values that a field references, as joins read them.

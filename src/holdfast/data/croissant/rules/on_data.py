@@ -262,7 +262,7 @@ def _not_checked(at: str, error: InputError) -> Breach:
 @rule(
     "CR931", ERROR, clauses.JOINS, "Complete the table that is referenced, or drop the reference."
 )
-def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
+def references_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every value of a field that references another one is among the other's values."""
     for records, field in at_hand.sound_fields():
         if not field.references or field.source is None:

@@ -44,7 +44,9 @@ def no_type(context: Context) -> Iterator[Breach]:
     """A field has a data type, or takes that of the field its values come from."""
     for field in context.all_fields:
         # Of a field that is named wrongly or has no type, that is reported there.
-        follows = any(part.kind in ("field", "unknown") and part.said for part in _named(field))
+        follows = any(
+            part.kind in ("field", "unknown") and part.property_name for part in _named(field)
+        )
         typed = field.data_types or field.sub_fields or follows
         if not typed and context.lacks(field, "cr:dataType"):
             yield about(field, "has no dataType", "cr:dataType")

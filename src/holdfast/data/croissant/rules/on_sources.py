@@ -52,8 +52,8 @@ def dangling_source(context: Context) -> Iterator[Breach]:
     missing: dict[str, list[tuple[Field, str, Source]]] = {}
     distribution = not context.lacks(context.metadata, "sc:distribution")
     for field, role, source in context.sources:
-        if source.target and source.kind == "unknown" and not context.is_told(source.target):
-            homeless = source.said in _OF_FILES and not context.resources
+        if source.target and source.kind == "unknown" and not context.is_reported(source.target):
+            homeless = source.property_name in _OF_FILES and not context.resources
             if homeless and distribution:
                 continue  # not a file, which another rule reports
             missing.setdefault("" if homeless else source.target, []).append((field, role, source))
@@ -72,17 +72,21 @@ def dangling_source(context: Context) -> Iterator[Breach]:
 
 def _place(source: Source) -> str:
     """Where a source names its target."""
-    term = "sc:distribution" if source.said == "distribution" else f"cr:{source.said}"
+    term = (
+        "sc:distribution"
+        if source.property_name == "distribution"
+        else f"cr:{source.property_name}"
+    )
     return source.where(term)
 
 
 def _options(context: Context, source: Source) -> list[str]:
     """Ids of the kind that a source should name; of every kind where it does not say."""
-    if source.said == "field":
+    if source.property_name == "field":
         return list(context.fields)
-    if source.said == "recordSet":
+    if source.property_name == "recordSet":
         return list(context.record_sets)
-    if source.said in _OF_FILES:
+    if source.property_name in _OF_FILES:
         return list(context.resources)
     return [*context.fields, *context.resources, *context.record_sets]
 
@@ -113,11 +117,11 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
     """The property that names a source fits what it names."""
     wrong: dict[tuple[str, str], list[Source]] = {}
     for field, role, source in context.sources:
-        fitting, _ = _KINDS.get(source.said, (source.kind, ""))
-        if source.said == "distribution" and not context.old:
+        fitting, _ = _KINDS.get(source.property_name, (source.kind, ""))
+        if source.property_name == "distribution" and not context.old:
             fitting = ""
         if source.kind not in ("unknown", fitting):
-            wrong.setdefault((source.said, source.target), []).append(source)
+            wrong.setdefault((source.property_name, source.target), []).append(source)
         elif role == "references" and source.kind == "record_set":
             yield Breach(
                 _place(source),

@@ -125,14 +125,14 @@ def _remarks(opening: Opening, tables: Sequence[Table], wanted: Sequence[str]) -
     ]
 
 
-def tables_of(opening: Opening, kind: str, wanted: Sequence[str]) -> list[Table]:
+def tables_of(opening: Opening, kind: str, names: Sequence[str]) -> list[Table]:
     """How each file is written, by its first lines."""
     made = []
     for member, path in zip(opening.members, opening.paths, strict=True):
         packed = compression(path, member)
         with unpacked(path, packed) as file:
             head = file.read(_HEAD)
-        made.append(replace(_delimited(head, member, kind, wanted), packed=packed))
+        made.append(replace(_delimited(head, member, kind, names), packed=packed))
     return made
 
 
@@ -146,12 +146,12 @@ def _part(opening: Opening, tables: list[Table], wanted: list[str], group: list[
     return f"SELECT {', '.join(selected)} FROM {table.relation([opening.paths[place] for place in group])}"
 
 
-def column_places(opening: Opening, table: Table, wanted: Sequence[str], index: int) -> list[int]:
+def column_places(opening: Opening, table: Table, names: Sequence[str], index: int) -> list[int]:
     """Where the wanted columns stand: under their names, or under them but for blanks around."""
     exact = {name: place for place, name in reversed(list(enumerate(table.names)))}
     bare = {name.strip(): place for place, name in reversed(list(enumerate(table.names)))}
     places = []
-    for name in wanted:
+    for name in names:
         place = exact.get(name, bare.get(name.strip()))
         if place is None:
             raise opening.missing(name, table.names, opening.members[index], opening.paths[index])
@@ -263,7 +263,7 @@ def unique_names(row: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def names_of(opening: Opening, kind: str, wanted: Sequence[str]) -> dict[str, str]:
+def names_of(opening: Opening, kind: str, names: Sequence[str]) -> dict[str, str]:
     """The columns of the first file, all of text; those wanted tell the separator."""
     first = replace(opening, members=opening.members[:1])
-    return dict.fromkeys(tables_of(first, kind, wanted)[0].names, "VARCHAR")
+    return dict.fromkeys(tables_of(first, kind, names)[0].names, "VARCHAR")

@@ -224,18 +224,20 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
         ) from error
 
 
-def malformed(said: str) -> tuple[str, str, str] | None:
+def malformed(message: str) -> tuple[str, str, str] | None:
     """File, place and reason, where DuckDB says that it cannot read JSON."""
-    if bad := _MALFORMED.search(said):
+    if bad := _MALFORMED.search(message):
         path, byte, line, value, number, reason = bad.groups()
         # Where a byte is named, DuckDB has counted the line (or value) that it could not parse already.
         return path, f"{line or value} {int(number) - (byte is not None)}", reason.strip()
     return None
 
 
-def invalid_text(said: str, paths: Sequence[Path], members: Sequence[Member]) -> InputError | None:
+def invalid_text(
+    message: str, paths: Sequence[Path], members: Sequence[Member]
+) -> InputError | None:
     """The first byte that is not of UTF-8, where an engine complains of one."""
-    for path, member in zip(paths, members, strict=False) if _NO_UTF8.search(said) else ():
+    for path, member in zip(paths, members, strict=False) if _NO_UTF8.search(message) else ():
         try:
             with unpacked(path, compression(path, member)) as file:
                 check_utf8(file, member)

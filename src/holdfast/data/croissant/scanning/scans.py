@@ -168,7 +168,7 @@ def column_names(
     resource_id: str,
     formats: Sequence[str],
     members: Sequence[Member],
-    wanted: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> dict[str, str]:
     """The columns of a table as `extract.column` takes them, with their DuckDB types; none of other files.
 
@@ -178,7 +178,7 @@ def column_names(
         resource_id: the FileObject or FileSet.
         formats: its encodingFormats.
         members: its files.
-        wanted: columns that somebody asks for: of a text table, they tell the separator.
+        columns: columns that somebody asks for: of a text table, they tell the separator.
 
     Raises:
         InputError: files that are not of their format.
@@ -190,4 +190,4 @@ def column_names(
         return columnar.names_of(opening, kind)
     if kind in ("json", "jsonl"):
         return json_files.names_of(opening, kind)
-    return delimited.names_of(opening, kind, wanted) if kind in ("csv", "tsv") else {}
+    return delimited.names_of(opening, kind, columns) if kind in ("csv", "tsv") else {}

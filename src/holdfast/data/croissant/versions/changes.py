@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, Finding, Section, Table
 from holdfast.data.croissant.versions import version_numbers as versions
-from holdfast.data.croissant.versions.version_numbers import BUMPS, Bump, Said
+from holdfast.data.croissant.versions.version_numbers import BUMPS, Bump, StatedBump
 from holdfast.numbers import counted
 from holdfast.plain import plain
 
@@ -83,9 +83,9 @@ class Difference(Answer):
         return versions.worst([change.bump for change in self.changes if change.certain])
 
     @property
-    def said(self) -> Said:
+    def stated_bump(self) -> StatedBump:
         """The part of the version number that the descriptions' authors raised."""
-        return versions.said(self.old_version, self.new_version)
+        return versions.stated_bump(self.old_version, self.new_version)
 
     @property
     def suffices(self) -> bool | None:
@@ -94,9 +94,11 @@ class Difference(Answer):
         That is so between what the descriptions prove and what only the data could, and of versions that
         are not of the form MAJOR.MINOR.PATCH.
         """
-        if versions.is_enough(self.said, self.needed):
+        if versions.is_enough(self.stated_bump, self.needed):
             return True
-        may_do = self.said == "unreadable" or versions.is_enough(self.said, self.proven)
+        may_do = self.stated_bump == "unreadable" or versions.is_enough(
+            self.stated_bump, self.proven
+        )
         return None if may_do else False
 
     @property
@@ -122,7 +124,7 @@ class Difference(Answer):
             "new_version": self.new_version,
             "needed": self.needed,
             "proven": self.proven,
-            "said": self.said,
+            "said": self.stated_bump,
             "suffices": self.suffices,
             "suggested": self.suggested,
             "unknown": self.unknown,

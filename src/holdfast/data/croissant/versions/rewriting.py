@@ -258,14 +258,14 @@ def _unboxed(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def by_id(given: Any, fields: Sequence[Field]) -> Any:
+def by_id(records: Any, fields: Sequence[Field]) -> Any:
     """Records with the ids of fields as keys, whichever name was written; other JSON as it stands."""
     named: dict[str | None, Field] = {}
     for name in ("short", "name", "key", "id"):
         named |= {getattr(part, name): part for part in fields}
-    rows = given if isinstance(given, (list, tuple)) else [given]
+    rows = records if isinstance(records, (list, tuple)) else [records]
     made = [_row(row, named) if isinstance(row, Mapping) else row for row in rows]
-    return made if rows is given else made[0]
+    return made if rows is records else made[0]
 
 
 def _row(row: Mapping[str, Any], named: Mapping[str | None, Field]) -> Mapping[str, Any]:

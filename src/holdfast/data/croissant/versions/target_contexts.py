@@ -21,11 +21,11 @@ class Spelling:
     """How canonical terms are written in a migrated description.
 
     Args:
-        given: the document's ``@context`` as it was.
+        context: the document's ``@context`` as it was.
         before: what its context meant.
     """
 
-    def __init__(self, given: Any, before: Context) -> None:
+    def __init__(self, context: Any, before: Context) -> None:
         # The language and the base of the document stay what they were, also where it had none.
         kept = {"@language": before.language, "@base": before.base}
         self.written: dict[str, Any] = {
@@ -39,7 +39,7 @@ class Spelling:
         self.dropped: list[tuple[str, Any]] = []
         self._spare: dict[str, Any] = {}
         self._context = self._read()
-        parts = given if isinstance(given, list) else [given]
+        parts = context if isinstance(context, list) else [context]
         for part in parts:
             for name, value in part.items() if isinstance(part, dict) else ():
                 if not name.startswith("@"):

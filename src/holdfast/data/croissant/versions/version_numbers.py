@@ -11,7 +11,7 @@ from typing import Literal
 
 Bump = Literal["none", "patch", "minor", "major"]
 BUMPS: tuple[Bump, ...] = ("none", "patch", "minor", "major")
-Said = Literal["none", "patch", "minor", "major", "back", "missing", "unreadable"]
+StatedBump = Literal["none", "patch", "minor", "major", "back", "missing", "unreadable"]
 
 _NUMBERS = re.compile(
     r"v?(0|[1-9]\d*)(?:\.(0|[1-9]\d*)(?:\.(0|[1-9]\d*)(-[\w.-]+)?(?:\+[\w.-]+)?)?)?", re.ASCII
@@ -28,7 +28,7 @@ def numbers(version: str) -> Numbers | None:
     return major, minor, patch
 
 
-def said(old: str | None, new: str | None) -> Said:
+def stated_bump(old: str | None, new: str | None) -> StatedBump:
     """The part of the version number that was raised from one version to the next."""
     if old is None or new is None:
         return "missing"
@@ -50,7 +50,7 @@ def worst(bumps: list[Bump]) -> Bump:
     return max(bumps, key=BUMPS.index, default="none")
 
 
-def is_enough(stated: Said, needed: Bump) -> bool:
+def is_enough(stated: StatedBump, needed: Bump) -> bool:
     """Whether the numbers went up as far as the changes need."""
     if needed == "none":
         return stated != "back"

@@ -104,19 +104,19 @@ def inspect(
         StoreError: if the store fails; a missing or short file is a finding.
         InputError: if another version of the format wrote it.
     """
-    found = Inspected(path)
+    inspected = Inspected(path)
     try:
         file = _File(store, path)
     except MissingFile:
-        found.say("the file is missing")
-        return found
-    found.size = file.size
-    _look_at_footer(file, expected, found)
-    _look_at_metadata(file, found)
-    good = _look_at_groups(file, found, on_bytes or (lambda _: None))
-    if found.contents is not None:
-        _look_at_images(file, found, found.contents, good, compare)
-    return found
+        inspected.say("the file is missing")
+        return inspected
+    inspected.size = file.size
+    _look_at_footer(file, expected, inspected)
+    _look_at_metadata(file, inspected)
+    good = _look_at_groups(file, inspected, on_bytes or (lambda _: None))
+    if inspected.contents is not None:
+        _look_at_images(file, inspected, inspected.contents, good, compare)
+    return inspected
 
 
 def undecidable(path: str, error: OtherVersion) -> InputError:
@@ -161,22 +161,24 @@ class _File:
 # --- Footer and metadata -------------------------------------------------------------------------
 
 
-def _look_at_footer(file: _File, expected: Index | None, found: Inspected) -> None:
+def _look_at_footer(file: _File, expected: Index | None, inspected: Inspected) -> None:
     start = max(0, file.size - MAX_FOOTER)
     try:
-        found.footer = decode_footer(bytes(file.read(start, file.size)), file.size)
+        inspected.footer = decode_footer(bytes(file.read(start, file.size)), file.size)
     except LayoutError as error:
         if expected is not None and expected.size != file.size:
-            found.say(f"the file has {file.size:,} bytes where the manifest says {expected.size:,}")
+            inspected.say(
+                f"the file has {file.size:,} bytes where the manifest says {expected.size:,}"
+            )
         else:
-            found.say(f"footer: {error.reason}")
+            inspected.say(f"footer: {error.reason}")
             if expected is not None:
-                found.damaged.append((expected.ends[-1], expected.size))
-    found.index = found.footer or expected
-    if expected is not None and found.footer is not None:
-        difference = _difference(found.footer, expected)
+                inspected.damaged.append((expected.ends[-1], expected.size))
+    inspected.index = inspected.footer or expected
+    if expected is not None and inspected.footer is not None:
+        difference = _difference(inspected.footer, expected)
         if difference:
-            found.say(
+            inspected.say(
                 f"its footer does not say what the manifest says: {difference}; "
                 "it is another record, or of another generation"
             )
@@ -193,55 +195,57 @@ def _difference(footer: Index, expected: Index) -> str | None:
     return "MS-SSIM"
 
 
-def _look_at_metadata(file: _File, found: Inspected) -> None:
-    if found.index is not None:
-        end = found.index.ends[0]
+def _look_at_metadata(file: _File, inspected: Inspected) -> None:
+    if inspected.index is not None:
+        end = inspected.index.ends[0]
     else:  # whether this is a header, `decode_contents` says
         end = HEADER_SIZE + int.from_bytes(file.read(0, HEADER_SIZE)[16:24], "little")
     try:
-        found.contents = decode_contents(file.read(0, end), found.index)
+        inspected.contents = decode_contents(file.read(0, end), inspected.index)
     except OtherVersion as error:
-        raise undecidable(found.path, error) from error
+        raise undecidable(inspected.path, error) from error
     except LayoutError as error:
         if error.region:
-            found.say(error.reason, group=error.region)
+            inspected.say(error.reason, group=error.region)
         else:
-            found.say(f"metadata: {error.reason}")
-            found.damaged += [(0, end)] if found.index is not None else []
-    if found.index is not None:
-        ends = found.index.ends
-    elif found.contents is not None:
-        ends = tuple(accumulate(found.contents.starts[-1].tolist(), initial=end))
+            inspected.say(f"metadata: {error.reason}")
+            inspected.damaged += [(0, end)] if inspected.index is not None else []
+    if inspected.index is not None:
+        ends = inspected.index.ends
+    elif inspected.contents is not None:
+        ends = tuple(accumulate(inspected.contents.starts[-1].tolist(), initial=end))
     else:
         return
-    found.regions = list(pairwise((0, *ends)))
+    inspected.regions = list(pairwise((0, *ends)))
 
 
 # --- Groups --------------------------------------------------------------------------------------
 
 
 def _look_at_groups(
-    file: _File, found: Inspected, on_bytes: Callable[[int], None]
+    file: _File, inspected: Inspected, on_bytes: Callable[[int], None]
 ) -> npt.NDArray[np.bool_]:
     """[N] which images have nothing but good pieces."""
-    good = np.ones(0 if found.contents is None else len(found.contents.lengths), bool)
+    good = np.ones(0 if inspected.contents is None else len(inspected.contents.lengths), bool)
     summed = 0
-    for group, (start, end) in enumerate(found.regions[1:], 1):
-        if found.contents is None:
+    for group, (start, end) in enumerate(inspected.regions[1:], 1):
+        if inspected.contents is None:
             digest, bad = _sum_bytes(file, start, end, on_bytes), list[int]()
         else:
-            digest, bad = _sum_pieces(file, found.contents, group, start, on_bytes)
+            digest, bad = _sum_pieces(file, inspected.contents, group, start, on_bytes)
         good[bad] = False
         summed += min(end, file.size) - min(start, file.size)
         if end > file.size:
-            found.say(f"the file ends {end - file.size:,} bytes before the group does", group=group)
-            found.damaged.append((max(start, min(file.size, end)), end))
+            inspected.say(
+                f"the file ends {end - file.size:,} bytes before the group does", group=group
+            )
+            inspected.damaged.append((max(start, min(file.size, end)), end))
         elif bad:
-            _name_pieces(found, group, start, bad)
-        elif found.index is not None and digest != found.index.sums[group]:
-            blame = "" if found.contents is None else ", and no piece is to blame"
-            found.say(f"the group's xxh3 does not match{blame}", group=group)
-            found.damaged.append((start, end))
+            _name_pieces(inspected, group, start, bad)
+        elif inspected.index is not None and digest != inspected.index.sums[group]:
+            blame = "" if inspected.contents is None else ", and no piece is to blame"
+            inspected.say(f"the group's xxh3 does not match{blame}", group=group)
+            inspected.damaged.append((start, end))
     on_bytes(file.size - summed)
     return good
 
@@ -276,13 +280,13 @@ def _sum_pieces(
     return digest.intdigest(), bad
 
 
-def _name_pieces(found: Inspected, group: int, start: int, rows: list[int]) -> None:
-    contents = found.contents
+def _name_pieces(inspected: Inspected, group: int, start: int, rows: list[int]) -> None:
+    contents = inspected.contents
     assert contents is not None
     for row in rows:
-        found.say("the piece's crc32c does not match", contents.ids[row], group)
+        inspected.say("the piece's crc32c does not match", contents.ids[row], group)
         begin, end = contents.starts[row : row + 2, group - 1].tolist()
-        found.damaged.append((start + begin, start + end))
+        inspected.damaged.append((start + begin, start + end))
 
 
 def _runs(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -304,7 +308,7 @@ def _runs(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 def _look_at_images(
     file: _File,
-    found: Inspected,
+    inspected: Inspected,
     contents: Contents,
     good: npt.NDArray[np.bool_],
     compare: Compare | None,
@@ -312,21 +316,21 @@ def _look_at_images(
     """Compare the images whose pieces are intact with the metadata, and with the source."""
     groups = scans_end(contents)
     if groups is None:
-        found.say("metadata: its settings do not say which scans its groups end with")
+        inspected.say("metadata: its settings do not say which scans its groups end with")
         return
     for first, last in _runs(contents.starts.sum(axis=1)):
         rows = [row for row in range(first, last) if good[row]]
-        pieces = _pieces(file, found, contents, first, last)
+        pieces = _pieces(file, inspected, contents, first, last)
         images = []
         for row in rows:
             own = [group[row - first] for group in pieces]
             reason, image = _judge(contents, row, own, groups)
             images.append(image)
             if reason is not None:
-                found.say(reason, contents.ids[row])
+                inspected.say(reason, contents.ids[row])
         if compare is not None:
-            for row, reason in compare(found.path, contents, rows, images):
-                found.say(reason, contents.ids[row])
+            for row, reason in compare(inspected.path, contents, rows, images):
+                inspected.say(reason, contents.ids[row])
 
 
 def scans_end(contents: Contents) -> tuple[int, ...] | None:
@@ -338,11 +342,11 @@ def scans_end(contents: Contents) -> tuple[int, ...] | None:
 
 
 def _pieces(
-    file: _File, found: Inspected, contents: Contents, first: int, last: int
+    file: _File, inspected: Inspected, contents: Contents, first: int, last: int
 ) -> list[list[Buffer]]:
     """[G][last - first] the pieces of some images."""
     result = []
-    for group, (start, _) in enumerate(found.regions[1:]):
+    for group, (start, _) in enumerate(inspected.regions[1:]):
         places = contents.starts[first : last + 1, group].tolist()
         data = file.read(start + places[0], start + places[-1])
         result.append([data[a - places[0] : b - places[0]] for a, b in pairwise(places)])

@@ -196,11 +196,11 @@ class _Repair:
         total = sum((self._folder / path).stat().st_size for path, _ in named if self._has(path))
         done = 0
         for path, expected in named:
-            found = inspect(self._store, path, expected)
+            inspected = inspect(self._store, path, expected)
             self._store.forget(path)
-            if found.findings or expected is None or not self._records:
-                self._records[path] = found  # of the others nothing is needed any more
-            done += found.size
+            if inspected.findings or expected is None or not self._records:
+                self._records[path] = inspected  # of the others nothing is needed any more
+            done += inspected.size
             self._tell(done, total)
 
     def _has(self, path: str) -> bool:
@@ -230,13 +230,13 @@ class _Repair:
         if self._manifest is not None:
             rows = dict(zip(self._manifest.paths, self._manifest.records, strict=True))
         remaining: list[Finding] = []
-        for path, found in self._records.items():
-            if not found.findings:
+        for path, inspected in self._records.items():
+            if not inspected.findings:
                 continue
-            expected = rows.get(path) or found.footer
-            mended = None if expected is None else self._mended_record(found, expected)
+            expected = rows.get(path) or inspected.footer
+            mended = None if expected is None else self._mended_record(inspected, expected)
             if mended is None:
-                remaining += found.findings
+                remaining += inspected.findings
                 continue
             data, record = mended
             _write(self._folder, path, data)
@@ -245,16 +245,16 @@ class _Repair:
             self._mended.append(record)
         return remaining
 
-    def _mended_record(self, found: Inspected, expected: Index) -> tuple[bytes, Mended] | None:
+    def _mended_record(self, inspected: Inspected, expected: Index) -> tuple[bytes, Mended] | None:
         """A damaged record as its sums say it was; None if it cannot be had."""
-        before = bytes(self._store.read_all(found.path)) if self._has(found.path) else b""
+        before = bytes(self._store.read_all(inspected.path)) if self._has(inspected.path) else b""
         data = bytearray(expected.size)
         kept = min(len(before), expected.ends[-1])
         data[:kept] = before[:kept]
         footer = layout.encode_footer(expected)
         data[expected.ends[-1] :] = footer
         by = [] if before[expected.ends[-1] :] == footer else ["manifest"]
-        now = inspect(data, found.path, expected)
+        now = inspect(data, inspected.path, expected)
         # Twice: metadata from one helper tell which pieces another has to give.
         for maker in [*self._makers, *self._makers]:
             if not now.damaged:
@@ -262,14 +262,14 @@ class _Repair:
             better = bytearray(data)
             for start, part in maker.make(now, expected, self._known()):
                 better[start : start + len(part)] = part
-            then = inspect(better, found.path, expected)
+            then = inspect(better, inspected.path, expected)
             if size_of(then.damaged) < size_of(now.damaged):
                 data, now = better, then
                 by += [maker.name] if maker.name not in by else []
         if now.findings:
             return None
         wrong = _differing(before, data)
-        return bytes(data), Mended(found.path, wrong, " and ".join(by))
+        return bytes(data), Mended(inspected.path, wrong, " and ".join(by))
 
     def _known(self) -> Known:
         """What the dataset says about how it was written."""

@@ -111,16 +111,16 @@ class Verified(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The errors, and what was not compared."""
-        found = []
+        sections = []
         if self.errors or not self.unknown:
             more = self.error_count - len(self.errors)
             caption = f"And {more:,} more." if more else ""
             sentence = f"{counted(self.error_count, 'error')}."
-            found.append(damage("errors", sentence, self.errors, caption))
+            sections.append(damage("errors", sentence, self.errors, caption))
         if self.unknown:
             sentence = f"{counted(len(self.unknown), 'image')} not compared with the source."
-            found.append(damage("unknown", sentence, self.unknown))
-        return found
+            sections.append(damage("unknown", sentence, self.unknown))
+        return sections
 
 
 def verify(
@@ -161,14 +161,14 @@ def verify(
         def look(number: int) -> Inspected:
             path, index = work.records[number]
             compare = None if originals is None else originals.compare
-            found = inspect(store, path, index, on_bytes=progress.add, compare=compare)
+            inspected = inspect(store, path, index, on_bytes=progress.add, compare=compare)
             store.forget(path)
-            return found
+            return inspected
 
-        for found in in_order(look, len(work.records), threads or THREADS):
-            report.take(found)
-            if originals is not None and found.contents is not None:
-                originals.hold(found.contents.ids)
+        for inspected in in_order(look, len(work.records), threads or THREADS):
+            report.take(inspected)
+            if originals is not None and inspected.contents is not None:
+                originals.hold(inspected.contents.ids)
         report.look_for_twins(store)
         if originals is not None and single is None:
             report.say_missing(originals, rejected_ids(store))

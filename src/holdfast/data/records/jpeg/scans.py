@@ -109,16 +109,21 @@ def pieces(data: Buffer, jpeg: Jpeg, scans_end: Sequence[int]) -> list[Buffer]:
         UnknownScript: if the scans are not those of libjpeg's default script.
         InputError: if the groups cannot be.
     """
+    # 1. Only files that end at EOI can be put together again byte by byte.
     groups = check_groups(scans_end)
     if jpeg.end != len(data):
         raise UnknownScript(f"{len(data) - jpeg.end} bytes after the end of the image")
+    # 2. The place of each scan in libjpeg's script: groups mean the same bands in every image.
     cuts = [0]
     found = places(jpeg)
     scan = 0
+    # 3. A group ends where its last scan does; headers and tables between scans travel with the next scan.
     for last in groups:
         while scan < len(found) and found[scan] <= last:
             scan += 1
         cuts.append(jpeg.scans[scan - 1].end)
+    # 4. EOI belongs to no group: `image` adds it behind any number of groups, which makes each prefix a
+    # JPEG.
     cuts[-1] = len(data) - len(EOI)
     return [data[start:end] for start, end in pairwise(cuts)]
 

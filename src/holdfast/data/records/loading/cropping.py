@@ -171,8 +171,8 @@ def resized(pixels: Pixels, height: int, width: int) -> Pixels:
         return pixels
     # [1, 3, h, w]; torch is ten times slower on a part of a larger array
     image = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None]
-    made = interpolate(image, (height, width), mode="bilinear", antialias=True)
-    found: Pixels = made[0].permute(1, 2, 0).numpy()
+    scaled = interpolate(image, (height, width), mode="bilinear", antialias=True)
+    found: Pixels = scaled[0].permute(1, 2, 0).numpy()
     return found
 
 

@@ -349,10 +349,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         )
         began, seen = perf_counter(), Traffic()
         try:
-            for made in stream:
-                skipped = sum(item is LEFT_OUT for item in made)
+            for chunk in stream:
+                skipped = sum(item is LEFT_OUT for item in chunk)
                 now = Traffic(
-                    images=seen.images + len(made) - skipped,
+                    images=seen.images + len(chunk) - skipped,
                     skipped=seen.skipped + skipped,
                     degraded=kitchen.degraded,
                     storage_s=stream.storage_s,
@@ -361,8 +361,8 @@ class Dataset(IterableDataset):  # type: ignore[misc]
                 )
                 self.count(now - seen)
                 seen = now
-                budget.spend(len(made), skipped)
-                yield made
+                budget.spend(len(chunk), skipped)
+                yield chunk
         finally:
             if stream.close():
                 self.count(Traffic())
@@ -436,13 +436,13 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         except Undecodable as error:
             raise undecodable(records.paths[record], row["id"], error) from error
 
-    def indexed(self, held_bytes: int = HELD) -> Indexed:
+    def indexed(self, cache_bytes: int = HELD) -> Indexed:
         """The same images for a sampler: map-style, with records that were read kept for the next images.
 
         Args:
-            held_bytes: of records, in each process.
+            cache_bytes: of records, in each process.
         """
-        return Indexed(self, held_bytes)
+        return Indexed(self, cache_bytes)
 
     def records_here(self) -> Records:
         """The records, with no lock that another process's thread may have held when this was forked."""
@@ -457,9 +457,9 @@ class Dataset(IterableDataset):  # type: ignore[misc]
 
 def _in_batches(chunks: Iterator[list[Any]], sizes: Sequence[int]) -> Iterator[list[Any]]:
     """Lists of as many places, without those that are left out."""
-    held: list[Any] = []
+    images: list[Any] = []
     for size in sizes:
-        while len(held) < size:
-            held += next(chunks)
-        batch, held = held[:size], held[size:]
+        while len(images) < size:
+            images += next(chunks)
+        batch, images = images[:size], images[size:]
         yield [item for item in batch if item is not LEFT_OUT]

@@ -34,8 +34,8 @@ class Indexed(MapDataset):  # type: ignore[misc]
     an error.
     """
 
-    def __init__(self, dataset: Dataset, held_bytes: int = HELD) -> None:
-        self._dataset, self._held_bytes = dataset, held_bytes
+    def __init__(self, dataset: Dataset, cache_bytes: int = HELD) -> None:
+        self._dataset, self._held_bytes = dataset, cache_bytes
         self._shelves: OrderedDict[int, Shelf] = OrderedDict()
         self._held = 0
         self._budget: tuple[int, DamageBudget] | None = None  # the process it was made in
@@ -55,24 +55,24 @@ class Indexed(MapDataset):  # type: ignore[misc]
     def __getitems__(self, images: Sequence[int]) -> list[Any]:
         """The items of some images, without those that are left out."""
         data = self._dataset
-        kitchen, found = data.kitchen(data.epoch), []
+        kitchen, items = data.kitchen(data.epoch), []
         plan = data.at(images)
         for record, index, fidelity in zip(*(column.tolist() for column in plan), strict=True):
             read = Read(record, fidelity, 0, 0, 0)
             try:
-                read.held = self._shelf(kitchen, record, fidelity)
+                read.data = self._shelf(kitchen, record, fidelity)
             except Damaged as error:
                 read.error = error
             item = kitchen.item(read, index, fidelity)
             if item is not LEFT_OUT:
-                found.append(item)
-        left_out = len(plan.records) - len(found)
-        data.count(Traffic(images=len(found), skipped=left_out, degraded=kitchen.degraded))
+                items.append(item)
+        left_out = len(plan.records) - len(items)
+        data.count(Traffic(images=len(items), skipped=left_out, degraded=kitchen.degraded))
         if self._budget is None or self._budget[0] != os.getpid():
             processes = data.place[1] * place.of_workers()[1]
             self._budget = os.getpid(), data.damage_budget(-(-data.images // processes))
         self._budget[1].spend(len(plan.records), left_out)
-        return found
+        return items
 
     def _shelf(self, kitchen: Kitchen, record: int, fidelity: int) -> Shelf:
         shelf = self._shelves.pop(record, None)

@@ -148,7 +148,7 @@ class Kitchen:
         """
         if read.error is not None:
             return self._lost(read.error)
-        shelf: Shelf = read.held
+        shelf: Shelf = read.data
         prefix = shelf.prefix
         passed_over = self._passed_over.get(prefix.path)
         if passed_over is not None and prefix.contents.ids[image] in passed_over:

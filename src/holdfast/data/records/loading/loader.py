@@ -175,7 +175,7 @@ class Loader(DataLoader):  # type: ignore[misc]
         began = perf_counter()
         batches, consuming = super().__iter__(), 0.0
         while True:
-            asked = perf_counter()
+            begin = perf_counter()
             try:
                 batch = next(batches)
             except StopIteration:
@@ -189,7 +189,7 @@ class Loader(DataLoader):  # type: ignore[misc]
                 error.__traceback__ = None
                 raise error  # noqa: TRY201
             now = perf_counter()
-            self.dataset.count(Traffic(waited_s=now - asked, consuming_s=now - began - consuming))
+            self.dataset.count(Traffic(waited_s=now - begin, consuming_s=now - began - consuming))
             consuming = now - began
             self._cursor.steps += 1
             if batch is not None:

@@ -73,24 +73,24 @@ class Order:
             intervals: [m, 2] of places, ascending and disjoint.
         """
         number = -1
-        found: list[Int64s] = []
+        stretches: list[Int64s] = []
         for start, stop in intervals.tolist():
             while start < stop:
-                if not found or start >= self.edges[number + 1]:
-                    if found:
-                        yield Stretch(number, np.concatenate(found))
+                if not stretches or start >= self.edges[number + 1]:
+                    if stretches:
+                        yield Stretch(number, np.concatenate(stretches))
                     number = int(np.searchsorted(self.edges, start, side="right")) - 1
-                    images, found = self.window(number), []
+                    images, stretches = self.window(number), []
                 begin = int(self.edges[number])
-                found.append(images[start - begin : stop - begin])
-                start += len(found[-1])
-        if found:
-            yield Stretch(number, np.concatenate(found))
+                stretches.append(images[start - begin : stop - begin])
+                start += len(stretches[-1])
+        if stretches:
+            yield Stretch(number, np.concatenate(stretches))
 
     def numbers(self) -> Int64s:
         """[N] the whole order."""
-        made = [self.window(number) for number in range(len(self.windows) - 1)]
-        return np.concatenate(made) if made else np.zeros(0, np.int64)
+        windows = [self.window(number) for number in range(len(self.windows) - 1)]
+        return np.concatenate(windows) if windows else np.zeros(0, np.int64)
 
 
 def epoch_order(
@@ -270,14 +270,14 @@ class Leg:
         return asdict(self.deal) | {"delivered": list(self.delivered)}
 
     @classmethod
-    def from_dict(cls, made: Mapping[str, Any]) -> Leg:
+    def from_dict(cls, record: Mapping[str, Any]) -> Leg:
         """The leg that `to_dict` wrote.
 
         Raises:
             InputError: if it is none.
         """
         try:
-            fields = dict(made)
+            fields = dict(record)
             delivered = tuple(int(one) for one in fields.pop("delivered"))
             deal = Deal(**fields)
         except (KeyError, TypeError, ValueError) as error:
@@ -285,7 +285,7 @@ class Leg:
                 "invalid state: a leg cannot be read",
                 code="invalid-value",
                 place="legs",
-                found=repr(made),
+                found=repr(record),
             ) from error
         if len(delivered) != deal.ranks or min(delivered) < 0:
             raise InputError(

@@ -61,7 +61,7 @@ class Read:
     stretch: int
     uses: int
     """Images of the stretch that are still to be made from it."""
-    held: Any = None
+    data: Any = None
     """What `fetch` gave."""
     error: BaseException | None = None
     """What it raised."""
@@ -81,7 +81,7 @@ class Chunk:
     error: BaseException | None = None
     arrived_at: float = 0.0
     """When the last of its reads was here."""
-    made: bool = False
+    is_ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Stream:
             except BaseException as problem:
                 error = problem
             with self._lock:
-                read.held, read.error, read.arrived_at = held, error, perf_counter()
+                read.data, read.error, read.arrived_at = held, error, perf_counter()
                 self._reading, self._read = self._reading - 1, self._read + 1
                 self._arrived.notify_all()
                 self._wanted.notify_all()
@@ -320,9 +320,9 @@ class Stream:
         for read, _, _ in chunk.images:
             read.uses -= 1
             if not read.uses:
-                read.held = None
+                read.data = None
         chunk.images = []
-        chunk.made = True
+        chunk.is_ready = True
 
     def _make_on(self) -> None:
         while True:
@@ -337,15 +337,15 @@ class Stream:
             self._fill(chunk)
             with self._lock:
                 self._filled(chunk)
-                if self._line and self._line[0].made:
+                if self._line and self._line[0].is_ready:
                     self._ready.notify_all()
 
     # --- delivering --------------------------------------------------------------------------------
 
     def _next_made(self) -> Chunk | None:
         with self._lock:
-            asked = perf_counter()
-            while not (self._line and self._line[0].made):
+            begin = perf_counter()
+            while not (self._line and self._line[0].is_ready):
                 if self._error is not None:
                     raise self._error
                 if not self._line and self._all_planned and not self._unmade:
@@ -353,14 +353,14 @@ class Stream:
                 self._ready.wait()
             chunk = self._line.popleft()
             self._room.notify()
-        waited = perf_counter() - asked
-        storage = min(max(chunk.arrived_at - asked, 0.0), waited)
+        waited = perf_counter() - begin
+        storage = min(max(chunk.arrived_at - begin, 0.0), waited)
         self.storage_s += storage
         self.decode_s += waited - storage
         return _sound(chunk)
 
     def _next_made_here(self) -> Chunk | None:
-        asked = perf_counter()
+        begin = perf_counter()
         with self._lock:
             chunk = self._take()
             if chunk is None:
@@ -372,7 +372,7 @@ class Stream:
         begun = perf_counter()
         self._fill(chunk)
         self._filled(chunk)
-        self.storage_s += begun - asked
+        self.storage_s += begun - begin
         self.decode_s += perf_counter() - begun
         return _sound(chunk)
 

@@ -44,19 +44,19 @@ _HOW = How(
 )
 
 
-def finding(found: Quality) -> Finding:
+def finding(quality: Quality) -> Finding:
     """Which fidelity is enough."""
-    full = found.groups[-1]
-    if found.suggested is None:
+    full = quality.groups[-1]
+    if quality.suggested is None:
         return Finding(
-            f"{found.opaque} of {found.sampled} sampled images are stored unchanged (the same at "
-            f"every fidelity), {len(found.unmeasured)} are damaged or cannot be decoded.",
+            f"{quality.opaque} of {quality.sampled} sampled images are stored unchanged (the same at "
+            f"every fidelity), {len(quality.unmeasured)} are damaged or cannot be decoded.",
             "bytes",
             lead="Nothing measured:",
         )
-    chosen = found.groups[found.suggested - 1]
+    chosen = quality.groups[quality.suggested - 1]
     return Finding(
-        f"mean MS-SSIM {_likeness(chosen)} (required: {found.threshold:g}) for "
+        f"mean MS-SSIM {_likeness(chosen)} (required: {quality.threshold:g}) for "
         f"{percent(chosen.cumulative_fraction)} of the bytes, {size(chosen.bytes_per_image)} instead "
         f"of {size(full.bytes_per_image)} per image.",
         "bytes",
@@ -66,7 +66,7 @@ def finding(found: Quality) -> Finding:
     )
 
 
-def section(found: Quality) -> Section:
+def section(quality: Quality) -> Section:
     """What each fidelity costs, and what it shows."""
     rows = [
         {
@@ -81,20 +81,20 @@ def section(found: Quality) -> Section:
             "worst": group.worst,
             "worst_image": group.worst_id,
         }
-        for group in found.groups
+        for group in quality.groups
     ]
-    caption = f"{counted(found.measured, 'image')} of {found.images:,} measured."
+    caption = f"{counted(quality.measured, 'image')} of {quality.images:,} measured."
     return Section(
         "bytes",
         "Bytes and similarity per fidelity",
-        f"{finding(found).lead} {finding(found).text}",
-        figures=[_figure(found)] if found.measured else [],
+        f"{finding(quality).lead} {finding(quality).text}",
+        figures=[_figure(quality)] if quality.measured else [],
         tables=[Table(pa.Table.from_pylist(rows), _COLUMNS, caption)],
         how=_HOW,
     )
 
 
-def _figure(found: Quality) -> Figure:
+def _figure(quality: Quality) -> Figure:
     rows = [
         {
             "fidelity": group.group,
@@ -103,7 +103,7 @@ def _figure(found: Quality) -> Figure:
             "low": group.msssim if group.msssim_low is None else group.msssim_low,
             "high": group.msssim if group.msssim_high is None else group.msssim_high,
         }
-        for group in found.groups
+        for group in quality.groups
     ]
     return figures.lines(
         rows,
@@ -114,43 +114,43 @@ def _figure(found: Quality) -> Figure:
         low="low",
         high="high",
         points=True,
-        reference=found.threshold,
+        reference=quality.threshold,
         zero=False,
     )
 
 
-def unknowns(found: Quality) -> Sequence[Unknown]:
+def unknowns(quality: Quality) -> Sequence[Unknown]:
     """What makes the suggestion doubtful, and what was not measured."""
-    made = []
-    if found.suggested is not None and found.measured < found.images:
-        low = found.groups[found.suggested - 1].msssim_low
-        if low is None or low < found.threshold:
-            made.append(
+    unknown = []
+    if quality.suggested is not None and quality.measured < quality.images:
+        low = quality.groups[quality.suggested - 1].msssim_low
+        if low is None or low < quality.threshold:
+            unknown.append(
                 Unknown(
-                    f"Over all images, the mean at fidelity {found.suggested} may lie below "
-                    f"{found.threshold:g}.",
+                    f"Over all images, the mean at fidelity {quality.suggested} may lie below "
+                    f"{quality.threshold:g}.",
                     "Measure more images (--images).",
                     doubt=True,
                 )
             )
-    if found.opaque:
-        made.append(
+    if quality.opaque:
+        unknown.append(
             Unknown(
-                f"{counted(found.opaque, 'sampled image')} stored unchanged: every fidelity reads all of "
+                f"{counted(quality.opaque, 'sampled image')} stored unchanged: every fidelity reads all of "
                 "their bytes, and they do not count in the means.",
                 "holdfast data records info lists the reasons.",
             )
         )
-    if found.unmeasured:
-        first = found.unmeasured[0]
-        made.append(
+    if quality.unmeasured:
+        first = quality.unmeasured[0]
+        unknown.append(
             Unknown(
-                f"{counted(len(found.unmeasured), 'sampled image')} not measured, such as {first.id}: "
+                f"{counted(len(quality.unmeasured), 'sampled image')} not measured, such as {first.id}: "
                 f"{first.reason}.",
                 "See holdfast data records verify.",
             )
         )
-    return made
+    return unknown
 
 
 def _likeness(group: GroupQuality) -> str:

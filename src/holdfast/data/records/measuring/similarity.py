@@ -53,13 +53,11 @@ def likenesses(reference: Pixels, others: Sequence[Pixels]) -> list[float]:
         if other.shape != reference.shape:
             raise ValueError(f"images of {reference.shape} and {other.shape} cannot be compared")
     x, *enlarged = map(_enlarged, (reference, *others))
-    found = []  # [C, others]
+    rows = []  # [C, others]
     for c in range(x.shape[2]):
         known = [(plane, *_kernels.moments(plane)) for plane in _planes(x[..., c])]
-        found.append([_of_channel(known, y[..., c]) for y in enlarged])
-    return [
-        min(float(one), 1.0) for one in np.mean(found, axis=0)
-    ]  # float32 rounds a little beyond
+        rows.append([_of_channel(known, y[..., c]) for y in enlarged])
+    return [min(float(one), 1.0) for one in np.mean(rows, axis=0)]  # float32 rounds a little beyond
 
 
 def _planes(channel: npt.NDArray[np.uint8]) -> Iterator[Plane]:

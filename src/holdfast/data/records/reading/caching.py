@@ -80,19 +80,19 @@ class Cache:
     def get(self, index: Index, first: int, stop: int) -> list[Buffer]:
         """The regions from `first` on, up to the first that is not there, or `stop`; all checked."""
         stem = self._stem(index)
-        found: list[Buffer] = []
-        while first + len(found) < stop:
-            chunk = self._chunk_with(stem, first + len(found))
-            regions = self._read(chunk, index, first + len(found), stop) if chunk else []
+        pieces: list[Buffer] = []
+        while first + len(pieces) < stop:
+            chunk = self._chunk_with(stem, first + len(pieces))
+            regions = self._read(chunk, index, first + len(pieces), stop) if chunk else []
             if not regions:
                 break
-            found += regions
-        size = sum(map(len, found))
+            pieces += regions
+        size = sum(map(len, pieces))
         wanted = index.ends[stop - 1] - index.region(first)[0]
         with self._lock:
             self.bytes_hit += size
             self.bytes_missed += wanted - size
-        return found
+        return pieces
 
     def put(self, index: Index, first: int, stop: int, regions: Sequence[Buffer]) -> None:
         """Keep the regions [first, stop) of a record, if there can be room."""

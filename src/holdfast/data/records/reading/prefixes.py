@@ -135,11 +135,11 @@ class Prefix:
             raise ValueError(f"fidelity {groups} of a prefix of {self.fidelity}")
         if self.bad is not None and self.bad[image, :groups].any():
             raise damaged(self.faults_of(image, groups))
-        found: list[Buffer] = []
+        pieces: list[Buffer] = []
         for group in range(groups):
             starts = self._starts[group]
-            found.append(memoryview(self.buffers[group + 1])[starts[image] : starts[image + 1]])
-        return found
+            pieces.append(memoryview(self.buffers[group + 1])[starts[image] : starts[image + 1]])
+        return pieces
 
     def image(self, image: int, fidelity: int | None = None) -> bytes:
         """One image as a file: its pieces and the end-of-image marker, or what was stored opaque.

@@ -139,15 +139,15 @@ class Store(ABC):
 
     def read_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
         """Several ranges of a file, asked for together; raises as `read`."""
-        asked = sorted({(start, end) for start, end in ranges if end > start})
-        if not asked:
+        spans = sorted({(start, end) for start, end in ranges if end > start})
+        if not spans:
             return [b"" for _ in ranges]
-        requests, got = self._read_many(path, asked)
+        requests, got = self._read_many(path, spans)
         self._count(requests, sum(map(len, got)))
-        for (start, end), data in zip(asked, got, strict=True):
+        for (start, end), data in zip(spans, got, strict=True):
             if len(data) != end - start:
                 raise cut(self.where(path), start, end, data)
-        found = dict(zip(asked, got, strict=True))
+        found = dict(zip(spans, got, strict=True))
         return [found.get((start, end), b"") for start, end in ranges]
 
     def tail(self, path: str, length: int) -> tuple[Buffer, int]:

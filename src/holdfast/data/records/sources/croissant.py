@@ -31,7 +31,7 @@ from holdfast.data.records.sources.example import (
     check_range,
     image_kind,
     named_as_image,
-    nothing_found,
+    no_images,
 )
 from holdfast.data.records.sources.joining import FILE_NAME
 from holdfast.errors import InputError
@@ -82,7 +82,7 @@ class Croissant:
         self._declare()
         self._index()
         if not self._ids:
-            raise nothing_found(self._path, self.ignored, f"images in the record set {self._name}")
+            raise no_images(self._path, self.ignored, f"images in the record set {self._name}")
         check_ids(self._ids, None, self._path, self._other_ids())
         names = class_names(self._dataset.metadata, fields, self._options.label or LABEL)
         known = self._labels[0] >= 0 and self._labels[1] < len(names)

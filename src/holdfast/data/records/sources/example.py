@@ -142,7 +142,7 @@ def check_range(start: int, stop: int, count: int) -> None:
         raise IndexError(f"images {start} to {stop} of a source of {count}")
 
 
-def nothing_found(path: Path, ignored: list[tuple[str, str]], expected: str) -> InputError:
+def no_images(path: Path, ignored: list[tuple[str, str]], expected: str) -> InputError:
     """The error of a source without a single image."""
     found = "nothing"
     if ignored:

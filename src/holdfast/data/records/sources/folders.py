@@ -22,7 +22,7 @@ from holdfast.data.records.sources.example import (
     check_range,
     image_kind,
     named_as_image,
-    nothing_found,
+    no_images,
 )
 from holdfast.errors import InputError
 
@@ -41,7 +41,7 @@ class Folder:
         self._sizes = np.array([found.sizes[id_] for id_ in self._ids], np.int64)
         self.ignored = sorted(found.ignored)
         if not self._ids:
-            raise nothing_found(root, self.ignored, "JPEGs, PNGs or other images")
+            raise no_images(root, self.ignored, "JPEGs, PNGs or other images")
         self._classes = classes_of(self._ids)
         names = [] if LABEL in options.drop else sorted({*self._classes} - {""})
         self._labels = {name: number for number, name in enumerate(names)}

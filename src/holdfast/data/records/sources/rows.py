@@ -19,7 +19,7 @@ from holdfast.data.records.sources.example import (
     Options,
     check_ids,
     check_range,
-    nothing_found,
+    no_images,
 )
 from holdfast.errors import InputError
 
@@ -46,7 +46,7 @@ class Rows:
         for number, row in enumerate(rows):
             self._take(row, f"row {number:,}")
         if not self._ids:
-            raise nothing_found(self._source, [], 'dicts such as {"image": b"...", "label": 3}')
+            raise no_images(self._source, [], 'dicts such as {"image": b"...", "label": 3}')
         check_ids(self._ids, None, self._source)
         self._spool.flush()
         self.schema: pa.Schema = self._columns.settle()

@@ -21,7 +21,7 @@ from holdfast.data.records.sources.example import (
     check_ids,
     check_range,
     image_kind,
-    nothing_found,
+    no_images,
 )
 from holdfast.data.records.sources.folders import classes_of
 from holdfast.data.records.sources.shards import shard_files
@@ -78,7 +78,7 @@ class WebDataset:
         for (suffix, reason), count in sorted(self._left_out.items()):
             self.ignored.append((f"*.{suffix}", f"{reason} ({counted(count, 'file')})"))
         if not self._ids:
-            raise nothing_found(self._source, self.ignored, "samples such as 000.jpg and 000.cls")
+            raise no_images(self._source, self.ignored, "samples such as 000.jpg and 000.cls")
         self._name_by_shard()
         self._folders: list[str] = []  # classes, where nothing but the images' folders names them
         self.schema = self._settle()

@@ -87,7 +87,7 @@ class Probe:
                 model.train()
             reference, sizes = self._blocks(model, trained, full, snapshot)
             full_products = _products(reference, reference)
-            found = []
+            scores = []
             for fidelity in sorted(set(fidelities) - {full}):
                 gradients, sizes_here = self._blocks(model, trained, fidelity, snapshot)
                 _check_sizes(sizes, sizes_here, fidelity)
@@ -96,8 +96,8 @@ class Probe:
                     _products(reference, gradients),
                     _products(gradients, gradients),
                 )
-                found.append(score(fidelity, products))
-        return (*found, exactly_alike(full))
+                scores.append(score(fidelity, products))
+        return (*scores, exactly_alike(full))
 
     def _blocks(
         self, model: Any, trained: Sequence[Any], fidelity: int, snapshot: Snapshot

@@ -86,7 +86,7 @@ class Mixture:
         Raises:
             InputError: if a fidelity lies above G.
         """
-        made: NDArray[np.float64] = np.zeros(groups)
+        shares: NDArray[np.float64] = np.zeros(groups)
         for fidelity, weight in self.weights.items():
             place = groups if fidelity == "full" else int(fidelity)
             if place > groups:
@@ -97,9 +97,9 @@ class Mixture:
                     found=str(fidelity),
                     expected=f"1 to {groups}, or 'full'",
                 )
-            made[place - 1] += weight
-        made /= made.sum()
-        return made
+            shares[place - 1] += weight
+        shares /= shares.sum()
+        return shares
 
     def draw(
         self,

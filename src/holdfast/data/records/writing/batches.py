@@ -31,12 +31,12 @@ class Done(NamedTuple):
 
 
 def chunks(
-    found: Sequence[Example | Rejected], measured: Sequence[bool]
+    images: Sequence[Example | Rejected], measured: Sequence[bool]
 ) -> Iterator[list[tuple[Example | Rejected, bool]]]:
     """The images of a record, as many together as make a task."""
     chunk: list[tuple[Example | Rejected, bool]] = []
     size = 0
-    for one, is_measured in zip(found, measured, strict=True):
+    for one, is_measured in zip(images, measured, strict=True):
         chunk.append((one, is_measured))
         size += len(one.data) if isinstance(one, Example) else 0
         if len(chunk) == CHUNK_IMAGES or size >= CHUNK_BYTES:
@@ -67,7 +67,7 @@ def _image(example: Example, settings: Settings) -> Image | Rejected:
 
 
 def reused(
-    stored: Stored, found: Sequence[Example | Rejected], plan: Plan
+    stored: Stored, images: Sequence[Example | Rejected], plan: Plan
 ) -> list[Image | Rejected] | None:
     """The images of a record that is in place, if they are the source's; None if one is not.
 
@@ -75,26 +75,26 @@ def reused(
     """
     if stored.contents.settings != plan.texts:
         return None
-    kept: list[Image | Rejected] = []
+    unchanged: list[Image | Rejected] = []
     row = 0
-    for one in found:
+    for one in images:
         if isinstance(one, Rejected):
-            kept.append(one)
+            unchanged.append(one)
             continue
         is_there = row < stored.index.images and stored.contents.ids[row] == one.id
         if is_there and not stored.contents.opaque[row]:
             image = stored.image(row, one)
             if image.source_sum != xxhash.xxh3_64_intdigest(one.data):
                 return None
-            kept.append(image)
+            unchanged.append(image)
         else:
             again = _image(one, plan.settings)
             is_still = isinstance(again, Image) and again.reason is not None
             if is_there != is_still:
                 return None
-            kept.append(again)
+            unchanged.append(again)
         row += is_there
-    return kept if row == stored.index.images else None
+    return unchanged if row == stored.index.images else None
 
 
 def means(scores: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], int]:

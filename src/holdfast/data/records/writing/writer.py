@@ -257,8 +257,8 @@ class _Batch:
     tasks: Sequence[Future[list[Done]]]
     """What comes of the images, in order."""
     stored: Stored | None = None
-    """The record in place, if its images are those of the source now; then `kept` stands for tasks."""
-    kept: Sequence[Image | Rejected] = ()
+    """The record in place, if its images are those of the source now; then `reused` stands for tasks."""
+    reused: Sequence[Image | Rejected] = ()
 
 
 class _InTheWay(Exception):
@@ -322,7 +322,7 @@ def _begin(
 ) -> _Batch:
     """Read the images of a record, and let them be transcoded if they are not in place already."""
     try:
-        found = list(work.plan.read(numbers))
+        examples = list(work.plan.read(numbers))
     except SourceChanged as error:
         raise InputError(
             "the source has changed since it was listed",
@@ -331,11 +331,11 @@ def _begin(
             remedy="leave it as it is while it is written, and run the same command again",
         ) from None
     stored = generation.stored(number)
-    if stored is not None and (kept := reused(stored, found, work.plan)) is not None:
-        return _Batch(number, size, [], stored, kept)
+    if stored is not None and (images := reused(stored, examples, work.plan)) is not None:
+        return _Batch(number, size, [], stored, images)
     tasks = [
         pool.submit(transcode, chunk, work.plan.settings)
-        for chunk in chunks(found, [image in work.measured for image in numbers])
+        for chunk in chunks(examples, [image in work.measured for image in numbers])
     ]
     return _Batch(number, size, tasks)
 
@@ -343,12 +343,12 @@ def _begin(
 def _finish(batch: _Batch, generation: Generation, work: _Work, done: _Records) -> None:
     """Wait for the images of a record, and put it in place if it is not there."""
     if batch.stored is not None:
-        results = batch.kept
+        results = batch.reused
         msssim, measured = batch.stored.index.msssim, batch.stored.index.measured
     else:
-        made = [one for task in batch.tasks for one in task.result()]
-        results = [one.image for one in made]
-        msssim, measured = means([one.msssim for one in made if one.msssim is not None])
+        outcomes = [one for task in batch.tasks for one in task.result()]
+        results = [one.image for one in outcomes]
+        msssim, measured = means([one.msssim for one in outcomes if one.msssim is not None])
     images = [one for one in results if isinstance(one, Image)]
     done.rejected += [one for one in results if isinstance(one, Rejected)]
     _check_rejected(done.rejected, work)

@@ -32,12 +32,14 @@ def schedule(sim: Simulation) -> int:
     too_many_gpus = size
     too_many_nodes = 1 << 30
     looked_at = 0
+    # 1. Jobs by priority, as deep as the rules look.
     rewind(sim)
     while rules.depth == 0 or looked_at < rules.depth:
         job = following(sim)
         if job < 0:
             break
         looked_at += 1
+        # 2. Is there room now? A smaller request that failed answers for all larger ones.
         gpus = wide(sim.jobs[job].gpus)
         node = const.NONE
         count = const.ONE
@@ -64,6 +66,7 @@ def schedule(sim: Simulation) -> int:
                 extra -= 1 if fits else 0
             if not fits:
                 continue
+        # 3. Start it; the first that does not fit preempts, or gets the one reservation.
         if fits:
             dequeue(sim, job)
             chosen = sim.scratch[0]

@@ -28,7 +28,7 @@ from holdfast.lm.query.audits.templates import Bias, ask, escape
 from holdfast.lm.query.compiling import language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import is_prefix_free
-from holdfast.lm.query.results import CLOSED, Asked, Mass
+from holdfast.lm.query.results import CLOSED, Mass, QueryAnswer
 from holdfast.numbers import counted, interval, number, p_value
 from holdfast.report import figures
 from holdfast.stats import chi_square, wilson_interval
@@ -68,7 +68,7 @@ ALIKE = 1.05
 
 
 @dataclass(frozen=True)
-class BiasAudit(Asked):
+class BiasAudit(QueryAnswer):
     """The table of groups by outcomes."""
 
     template: str
@@ -85,7 +85,7 @@ class BiasAudit(Asked):
     stopped: str | None = None
     """Why some bounds are not as close as they should be; None if all are."""
     notes: tuple[str, ...] = ()
-    asked: tuple[tuple[str, str], ...] = ()
+    query_inputs: tuple[tuple[str, str], ...] = ()
     """Label and text of each input."""
 
     @property
@@ -118,7 +118,11 @@ class BiasAudit(Asked):
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
-            **{name: value for name, value in vars(self).items() if name not in ("cells", "asked")},
+            **{
+                name: value
+                for name, value in vars(self).items()
+                if name not in ("cells", "query_inputs")
+            },
             "complete": self.stopped is None,
             "verdict": self.verdict(),
             "cells": [vars(cell) for cell in self.cells],
@@ -273,7 +277,7 @@ def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
         effective=drawn.effective,
         evaluations=model.cost.evaluations - began,
         stopped=", ".join(stops) or drawn.stopped,
-        asked=(
+        query_inputs=(
             ("Model", model.name),
             ("Template", template.template),
             ("Groups", ", ".join(template.groups)),

@@ -27,9 +27,9 @@ def memorization(*, template: Template, model: Model) -> Answer:
     opened = open_model(model)
     notes = Notes()
     with watching(notes) as watch:
-        found = audit_memorization(opened, read, watch=watch)
-    notes.show(found.extracted.notes)
-    return found
+        audit = audit_memorization(opened, read, watch=watch)
+    notes.show(audit.extracted.notes)
+    return audit
 
 
 @app.command

@@ -16,7 +16,7 @@ from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
 from holdfast.lm.query.audits.word_ends import most_probable
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
-from holdfast.lm.query.results import Asked
+from holdfast.lm.query.results import QueryAnswer
 from holdfast.numbers import counted, interval, number, percent
 from holdfast.report import figures
 from holdfast.stats import wilson_interval
@@ -44,7 +44,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class ClozeAudit(Asked):
+class ClozeAudit(QueryAnswer):
     """Accuracy by variant, and every answer."""
 
     variants: tuple[Variant, ...]
@@ -54,7 +54,7 @@ class ClozeAudit(Asked):
     evaluations: int
     stopped: str | None = None
     """Why some answer is not proven to be the most probable word; None if all are."""
-    asked: tuple[tuple[str, str], ...] = ()
+    query_inputs: tuple[tuple[str, str], ...] = ()
     """Label and text of each input."""
 
     @property
@@ -68,7 +68,7 @@ class ClozeAudit(Asked):
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
-            **{name: value for name, value in vars(self).items() if name != "asked"},
+            **{name: value for name, value in vars(self).items() if name != "query_inputs"},
             "variants": [vars(variant) for variant in self.variants],
             "complete": self.stopped is None,
         }

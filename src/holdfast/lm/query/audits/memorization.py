@@ -20,7 +20,7 @@ from holdfast.lm.query.audits.templates import Known, Memorization, ask, escape
 from holdfast.lm.query.compiling import compile_query, language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, is_prefix_free
-from holdfast.lm.query.results import Asked, Count, Matches, how_many, readable
+from holdfast.lm.query.results import Count, Matches, QueryAnswer, how_many, readable
 from holdfast.lm.query.searches.finding import search_compiled
 from holdfast.numbers import counted, number, probability
 from holdfast.report import figures
@@ -55,7 +55,7 @@ class Canary:
 
 
 @dataclass(frozen=True)
-class MemorizationAudit(Asked):
+class MemorizationAudit(QueryAnswer):
     """What was extracted, and what of the known was found."""
 
     pattern: str
@@ -69,7 +69,7 @@ class MemorizationAudit(Asked):
     """(repeats, known texts, of them extracted)."""
     unmatched: tuple[str, ...] = ()
     """Known texts that the pattern cannot match: the audit says nothing about them."""
-    asked: tuple[tuple[str, str], ...] = ()
+    query_inputs: tuple[tuple[str, str], ...] = ()
     """Label and text of each input."""
 
     @property
@@ -134,7 +134,7 @@ class MemorizationAudit(Asked):
     def findings(self) -> Sequence[Finding]:
         """What of the known was found; how much was extracted; what the pattern does not match."""
         texts = self.extracted
-        found = [
+        findings = [
             Finding(
                 f"The extracted texts have probability {probability(texts.lower)}; all texts of the "
                 f"pattern have at most {probability(texts.upper)}.",
@@ -143,14 +143,14 @@ class MemorizationAudit(Asked):
         ]
         if self.unmatched:
             text = f"The pattern does not match {counted(len(self.unmatched), 'known text')}: "
-            found.append(Finding(f"{text}the audit says nothing about them.", "extracted"))
+            findings.append(Finding(f"{text}the audit says nothing about them.", "extracted"))
         if self.known:
             text = (
                 f"{self.recalled} of {counted(self.known, 'known text')} are among the "
                 f"{counted(len(texts.found), 'text')} extracted."
             )
-            found.insert(0, Finding(text, "repeats"))
-        return found
+            findings.insert(0, Finding(text, "repeats"))
+        return findings
 
     def unknowns(self) -> Sequence[Unknown]:
         """Why it is not complete, and the known texts that the pattern does not match."""
@@ -216,8 +216,8 @@ class MemorizationAudit(Asked):
             notes="The rank of a text that was not extracted is bounded: it comes after those that were, "
             "and the mass that is left holds no more texts as probable as it.",
         )
-        asked = "Memorization by repeats"
-        return [Section("repeats", asked, self._from_repeats(), [drawn], [table], how)]
+        question = "Memorization by repeats"
+        return [Section("repeats", question, self._from_repeats(), [drawn], [table], how)]
 
     def _from_repeats(self) -> str:
         """From how many repeats on all known texts were found."""
@@ -283,7 +283,7 @@ def audit_memorization(
         recall=tuple((place, count / len(known)) for place, count in enumerate(hits, 1) if known),
         by_repeats=tuple((times, asked[times], reached[times]) for times in sorted(asked)),
         unmatched=tuple(dict.fromkeys(unmatched)),
-        asked=(
+        query_inputs=(
             ("Model", model.name),
             ("Pattern", template.regex),
             ("Texts in the pattern", how_many(size)),

@@ -15,7 +15,7 @@ from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import check_model
 from holdfast.lm.query.audits.templates import Toxicity, ask, escape
 from holdfast.lm.query.audits.word_ends import NO_WORD, bound_all, ending_queries, most_probable
-from holdfast.lm.query.results import Asked
+from holdfast.lm.query.results import QueryAnswer
 from holdfast.numbers import counted, number, probability
 from holdfast.report import figures
 
@@ -47,13 +47,13 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class ToxicityAudit(Asked):
+class ToxicityAudit(QueryAnswer):
     """Every prompt, with and without edits."""
 
     words: int
     prompts: tuple[Finding, ...]
     evaluations: int
-    asked: tuple[tuple[str, str], ...] = ()
+    query_inputs: tuple[tuple[str, str], ...] = ()
     """Label and text of each input."""
 
     @property

@@ -251,16 +251,16 @@ class CanonicalAutomaton:
 
     def arcs(self, state: int) -> tuple[I32, I32]:
         """(tokens, next states) that leave a state, by rising token id; kept."""
-        found = self._kept.get(state)
-        if found is None:
-            found = self._kept[state] = self._living(self._unfolded(state))
-            self._kept_arcs += len(found[0])
+        arcs = self._kept.get(state)
+        if arcs is None:
+            arcs = self._kept[state] = self._living(self._unfolded(state))
+            self._kept_arcs += len(arcs[0])
             while self._kept_arcs > MOST_KEPT_ARCS and len(self._kept) > 1:
                 _, (tokens, _) = self._kept.popitem(last=False)
                 self._kept_arcs -= len(tokens)
         else:
             self._kept.move_to_end(state)
-        return found
+        return arcs
 
     def is_final(self, state: int) -> bool:
         """Whether a text of the language may end here."""

@@ -79,7 +79,7 @@ class _Cutter:
         known = self._reached.get((ways, group))
         if known is not None:
             return known
-        found: list[int] = []
+        places: list[int] = []
         seen: set[int] = set()
         waiting = list(reversed(ways))
         while waiting:
@@ -99,8 +99,8 @@ class _Cutter:
                 if passes:
                     waiting.append(instruction.follows)
             else:
-                found.append(_MATCHED if isinstance(instruction, Match) else number)
-        answer = self._reached[ways, group] = tuple(found)
+                places.append(_MATCHED if isinstance(instruction, Match) else number)
+        answer = self._reached[ways, group] = tuple(places)
         return answer
 
     def taken(self, ways: Ways, group: int) -> Ways:

@@ -166,14 +166,14 @@ def _reduced(following: I32, mark: I32, final: Bools, stop: Bools) -> MarkedLang
             break
         blocks, block = int(split.max()), split
     reached = _reached(table)
-    kept = reached[alive[reached]]
+    living = reached[alive[reached]]
     numbers: dict[int, int] = {}
-    for state in kept:
+    for state in living:
         numbers.setdefault(int(block[state]), len(numbers))
     renumber = np.full(int(block.max()) + 1, _DEAD, np.int32)
     renumber[list(numbers)] = list(numbers.values())
     first = np.zeros(len(numbers), np.int64)
-    first[renumber[block[kept[::-1]]]] = kept[::-1]
+    first[renumber[block[living[::-1]]]] = living[::-1]
     chosen = table[first]
     chosen = np.where(chosen >= 0, renumber[block[chosen]], _DEAD).astype(np.int32)
     return MarkedLanguage(

@@ -63,7 +63,7 @@ def _of_one(
     """Paths of one prompt, all advancing together."""
     lattice = part.lattice
     state = np.full(samples, lattice.start)
-    logprob = np.full(samples, -part.log_given)
+    logprob = np.full(samples, -part.log_condition)
     tokens: list[list[int]] = [[] for _ in range(samples)]
     going = np.arange(samples)
     while len(going):

@@ -30,18 +30,18 @@ class Crowd:
     """Whether the model did not list some token that could have followed."""
 
     @staticmethod
-    def at_prompts(walk: Walk, prompts: I64, log_given: F64) -> Crowd:
+    def at_prompts(walk: Walk, prompts: I64, log_condition: F64) -> Crowd:
         """Samples in front of their first token.
 
         Args:
             walk: the query's steps.
             prompts: [n] the prompt of each sample.
-            log_given: [prompts] log probability of what is given, which weights are conditional on.
+            log_condition: [prompts] log probability of what is given, which weights are conditional on.
         """
         crowd = Crowd(
             [walk.start(prompt) for prompt in range(len(walk.prompts))],
             prompts,
-            -log_given[prompts],
+            -log_condition[prompts],
         )
         crowd.settle()
         return crowd
@@ -83,7 +83,7 @@ def advance(
         node = crowd.nodes[place]
         options = walk.options(node, answer)
         unlisted |= options.unlisted
-        log_kept = options.log_kept
+        log_kept = options.log_allowed
         log_weight[members] += log_kept
         if log_kept == -math.inf:
             nodes[place] = walk.lost(node)

@@ -15,7 +15,7 @@ from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.exact import (
     ExactDistances,
     exact_distances,
-    exact_log_given,
+    exact_log_condition,
     has_finite_contexts,
 )
 from holdfast.lm.query.results import Sample, Samples, about
@@ -28,8 +28,8 @@ from holdfast.lm.query.sampling.estimating import (
     text_of,
 )
 from holdfast.lm.query.sampling.walking import I64, Status, Walk
+from holdfast.lm.query.searches.conditioning import scales
 from holdfast.lm.query.searches.evaluating import Evaluator
-from holdfast.lm.query.searches.given import scales
 
 Method = Literal["auto", "local", "exact"]
 LONGEST = 1024
@@ -125,7 +125,7 @@ def sample_compiled(
         decoding=compiled.query.decoding(),
         stopped=drawn.stopped,
         notes=notes,
-        asked=about(compiled.query, model.name),
+        query_inputs=about(compiled.query, model.name),
     )
 
 
@@ -200,7 +200,7 @@ def _step_by_step(
 ) -> _Drawn:
     shares = np.array([prompt.share for prompt in compiled.prompts])
     prompts = rng.choice(len(shares), n, p=shares / shares.sum())
-    log_given, notes = log_given_of(model, compiled, batch)
+    log_given, notes = log_condition_of(model, compiled, batch)
     crowd, stopped = Crowd.at_prompts(walk, prompts, log_given), None
     try:
         while crowd.is_open().any():
@@ -268,7 +268,7 @@ TOLERANCE = 1e-4
 """Relative gap between the bounds at which they are close enough: far below the error of any sample."""
 
 
-def log_given_of(
+def log_condition_of(
     model: LanguageModel, compiled: CompiledQuery, batch: int
 ) -> tuple[F64, tuple[str, ...]]:
     """Log probability of the bytes given by each prompt, and what to know of it.
@@ -280,11 +280,11 @@ def log_given_of(
     Raises:
         InputError: if the model gives a prefix probability 0.
     """
-    if not any(prompt.given_automaton for prompt in compiled.prompts):
+    if not any(prompt.remainder_automaton for prompt in compiled.prompts):
         return np.zeros(len(compiled.prompts)), ()
     if has_finite_contexts(model):
         logs = [
-            exact_log_given(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0
+            exact_log_condition(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0
             for prompt in compiled.prompts
         ]
         return np.array(logs), ()

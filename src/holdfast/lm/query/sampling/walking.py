@@ -62,7 +62,7 @@ class Options:
     """Whether some token that may follow has a probability that the model does not tell."""
 
     @property
-    def log_kept(self) -> float:
+    def log_allowed(self) -> float:
         """Log of the probability that the automaton leaves: what a sample's weight is multiplied by."""
         return log_sum(self.logprobs)
 
@@ -105,7 +105,7 @@ class Walk:
     def options(self, node: Node, answer: NextToken) -> Options:
         """What may follow an open node, given the model's answer to its prefix."""
         prompt = self.prompts[node.prompt]
-        if node.spelled >= len(prompt.given):
+        if node.spelled >= len(prompt.remainder):
             answer = decode(answer, self.rule)
         logprobs, rest = answer.logprobs, answer.rest
         tokens, following = prompt.automaton.arcs(node.state)

@@ -85,8 +85,8 @@ def bound(
     log: Any,
     longer: Any,
     count: int,
-    found_at: Any,
-    found_log: Any,
+    text_nodes: Any,
+    text_logs: Any,
     reference: float,
     tolerance: float,
     limit: float,
@@ -104,8 +104,8 @@ def bound(
         log: f64[>= count] log of its mass; -inf for a removed piece.
         longer: bool[>= count].
         count: number of pieces.
-        found_at: i32[n] the nodes of texts found.
-        found_log: f64[n] log of their mass; -inf for one that does not matter.
+        text_nodes: i32[n] the nodes of texts found.
+        text_logs: f64[n] log of their mass; -inf for one that does not matter.
         reference: see above.
         tolerance: share of its mass that a found text may still gain, once it is equal.
         limit: mass that a text must exceed to matter.
@@ -156,12 +156,12 @@ def bound(
             most = max(most, total[node] + slack)
             if total[node] + slack > limit:
                 wanted[largest[node]] = True
-    for place in range(len(found_at)):
-        if found_log[place] == -np.inf:
+    for place in range(len(text_nodes)):
+        if text_logs[place] == -np.inf:
             upper[place] = 0.0
             continue
-        node = found_at[place]
-        mass = math.exp(min(found_log[place] - reference, 700.0))
+        node = text_nodes[place]
+        mass = math.exp(min(text_logs[place] - reference, 700.0))
         gain = total[node] - below[node] + slack
         upper[place] = mass + gain
         if mass + gain > limit and gain > tolerance * mass and largest_here[node] >= 0:

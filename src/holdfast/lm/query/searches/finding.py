@@ -14,8 +14,8 @@ from holdfast.lm.models.protocol import Cost, LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.decoding import Rule, log_sum
 from holdfast.lm.query.results import Match, Matches, Progress, about, readable
+from holdfast.lm.query.searches.conditioning import Scale, scales, total
 from holdfast.lm.query.searches.evaluating import Evaluator
-from holdfast.lm.query.searches.given import Scale, scales, total
 from holdfast.lm.query.searches.paths import Item
 from holdfast.lm.query.searches.snapshots import Keeper
 from holdfast.lm.query.searches.texts import Texts
@@ -172,10 +172,12 @@ class Search(Iterator[Match]):
         """The nodes to ask about next, having given out all that is proven; empty at the end."""
         tree, texts = self.tree, self.texts
         while True:
+            # 1. Add what the last step accepted to the texts found: a text has many encodings.
             texts.gather()
             text, top = texts.first(), tree.top()
             if len(self.matches) >= self.n:
                 return []
+            # 2. Something open may have more than the best text found: best-first (ReLM's shortest path).
             if text is None or top > texts.found[text].log + self._even():
                 nodes = self.evaluator.best(tree)
                 if text is not None and top < texts.found[text].log + NEAR:
@@ -183,6 +185,8 @@ class Search(Iterator[Match]):
                 if nodes or tree.top() > -math.inf or not tree.hits:
                     return nodes
                 continue  # what was left needed no answer
+            # 3. The best text is next if its own encodings and its rivals are settled; else look into
+            # those.
             wanted = [] if top == -math.inf or self.alone else self._doubts(text)
             if not wanted:
                 texts.emit(text)
@@ -199,6 +203,8 @@ class Search(Iterator[Match]):
             taken = [tree.look_into(item.node, item.place) for item in dict.fromkeys(wanted[:room])]
             nodes = list(dict.fromkeys(node for node in taken if node >= 0))
             if nodes:
+                # 4. Fill the batch with what comes after: one call to the model costs as much as many
+                # prefixes.
                 # What the texts after this one will need, while the model is asked anyway.
                 least = texts.found[text].log - AHEAD
                 more = len(self.matches) + 1 < self.n

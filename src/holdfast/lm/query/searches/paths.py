@@ -84,7 +84,7 @@ class OpenPaths:
         tree.opened.clear()
 
     def bound(
-        self, reference: float, found_at: I32, found_log: F64, tolerance: float, even: float
+        self, reference: float, text_nodes: I32, text_logs: F64, tolerance: float, even: float
     ) -> tuple[list[Item], float, F64]:
         """What every text can have, at most, in units of exp(reference).
 
@@ -93,11 +93,11 @@ class OpenPaths:
             exp(even);
             the most that a text not found can have; and what each of the found can have.
         """
-        upper = np.empty(len(found_at))
+        upper = np.empty(len(text_nodes))
         while True:
             wanted, most = kernels.bound(
                 self._parent, self._size, self._where, self._log, self._longer, self._count,
-                found_at, found_log, reference, tolerance, math.exp(even), upper,
+                text_nodes, text_logs, reference, tolerance, math.exp(even), upper,
             )  # fmt: skip
             rough = [piece for piece in wanted.tolist() if self._place[piece] == REST]
             if not rough:

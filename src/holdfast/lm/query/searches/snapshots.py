@@ -16,8 +16,8 @@ from holdfast.errors import InputError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.results import MassStep
+from holdfast.lm.query.searches.conditioning import Scale
 from holdfast.lm.query.searches.evaluating import Evaluator
-from holdfast.lm.query.searches.given import Scale
 from holdfast.lm.query.searches.tree import Tree
 
 FORMAT = 1
@@ -203,5 +203,5 @@ def _digest(compiled: CompiledQuery) -> str:
     """What identifies the vocabulary and the prompts."""
     digest = hashlib.sha256(repr(compiled.tokenizer.pieces).encode())
     for prompt in compiled.prompts:
-        digest.update(repr((prompt.text, prompt.tokens, prompt.given, prompt.share)).encode())
+        digest.update(repr((prompt.text, prompt.tokens, prompt.remainder, prompt.share)).encode())
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from holdfast.lm.query.searches.tree import Tree
 
 
 @dataclass
-class Found:
+class TextMass:
     """A text, with what its encodings found so far add up to."""
 
     log: float
@@ -39,8 +39,8 @@ class Texts:
     def __init__(self, tree: Tree, alone: bool = False) -> None:
         self.tree = tree
         self.paths = None if alone else OpenPaths(tree)
-        self.found: dict[bytes, Found] = {}
-        self.emitted: dict[bytes, Found] = {}
+        self.found: dict[bytes, TextMass] = {}
+        self.emitted: dict[bytes, TextMass] = {}
         """Texts that left `found`: proven."""
         self._ranked: list[tuple[float, bytes]] = []
         self._at: dict[bytes, list[int]] = {}
@@ -70,7 +70,7 @@ class Texts:
             text = tree.text[node]
             known = self.found.get(text) or self.emitted.get(text)
             if known is None:
-                known = self.found[text] = Found(log, 1, log, node)
+                known = self.found[text] = TextMass(log, 1, log, node)
             else:
                 top = max(known.log, log)
                 known.log = top + math.log1p(math.exp(min(known.log, log) - top))
@@ -145,7 +145,7 @@ class Texts:
     def restore(self, kept: list[list[Any]]) -> None:
         """Take back what `kept` gave."""
         for text, emitted, *values in kept:
-            spelled, found = bytes.fromhex(text), Found(*values)
+            spelled, found = bytes.fromhex(text), TextMass(*values)
             (self.emitted if emitted else self.found)[spelled] = found
             if not emitted:
                 self._rank(spelled)

@@ -210,7 +210,7 @@ class Tree:
 
     def reply(self, node: int, answer: NextToken) -> Reply:
         """What an answer says about a node: the rule of decoding applied, where it applies."""
-        if self.spelled[node] >= len(self.prompts[self.prompt[node]].given):
+        if self.spelled[node] >= len(self.prompts[self.prompt[node]].remainder):
             answer = decode(answer, self.rule)
         return Reply.of(answer, self.arcs(node)[0], self.ends)
 
@@ -254,13 +254,13 @@ class Tree:
         self.chances[node] = chances
         self._sum_up(node)
 
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]], said: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
         """Become the tree that was kept: see `snapshots`."""
         for name in ("prompt", "parent", "token", "depth", "spelled", "under", "log"):
             setattr(self, name, arrays[name].tolist())
         size = len(self.log)
-        self.accepted, self.limits = list(said["accepted"]), set(said["limits"])
-        self.expanded, self.held, self.hits, self._heap = said["expanded"], 0, [], []
+        self.accepted, self.limits = list(facts["accepted"]), set(facts["limits"])
+        self.expanded, self.held, self.hits, self._heap = facts["expanded"], 0, [], []
         self.state, self.text = [], []
         self.chances = [None for _ in range(size)]
         self.columns = [None for _ in range(size)]

@@ -33,7 +33,7 @@ class TokenAutomaton(Protocol):
         ...
 
 
-class KeptArcs:
+class ArcCache:
     """The arcs of the states asked for last, up to a number of arcs in all."""
 
     def __init__(self, most: int = MOST_KEPT_ARCS) -> None:

@@ -45,7 +45,7 @@ class Lexicon:
     size: int
     """V, the ids of the vocabulary."""
     eos: int | None
-    held: npt.NDArray[np.bool_]
+    single_bytes: npt.NDArray[np.bool_]
     """[256] whether a single byte is a token."""
 
     @classmethod

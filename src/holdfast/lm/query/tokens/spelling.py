@@ -10,7 +10,7 @@ import numpy.typing as npt
 from holdfast.automata.structure_kernels import accessible, coaccessible
 from holdfast.lm.query.regex.dfa import ByteDfa
 from holdfast.lm.query.tokens import _kernels as kernels
-from holdfast.lm.query.tokens.automaton import KeptArcs
+from holdfast.lm.query.tokens.automaton import ArcCache
 from holdfast.lm.query.tokens.lexicon import Lexicon
 from holdfast.lm.query.tokens.token_index import TokenIndex, with_eos
 
@@ -38,7 +38,7 @@ class SpellingAutomaton:
     def __init__(self, dfa: ByteDfa, lexicon: Lexicon) -> None:
         self.dfa = dfa
         self.lexicon = lexicon
-        self._kept = KeptArcs()
+        self._kept = ArcCache()
         self._reached = np.empty(lexicon.size, np.int32)
 
         # A vocabulary that lacks a byte may leave states without a way out, which only the whole tells.
@@ -149,7 +149,7 @@ def absorbing(dfa: ByteDfa) -> Bools:
 def _spells_everything(dfa: ByteDfa, lexicon: Lexicon) -> bool:
     """Whether every byte of the texts is a token: then there is a way out of every state."""
     used: Bools = np.any(dfa.next >= 0, axis=0)
-    return bool(np.all(lexicon.held[used[dfa.classes]]))
+    return bool(np.all(lexicon.single_bytes[used[dfa.classes]]))
 
 
 def _useful(row: I64, follows: I32, final: Bools) -> Bools:

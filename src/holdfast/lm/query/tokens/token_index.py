@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.lm.query.tokens import _kernels as kernels
-from holdfast.lm.query.tokens.automaton import KeptArcs
+from holdfast.lm.query.tokens.automaton import ArcCache
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class TokenIndex:
     size: int
     """V, the ids of the vocabulary."""
     eos: int | None
-    _kept: KeptArcs = field(default_factory=KeptArcs, repr=False)
+    _kept: ArcCache = field(default_factory=ArcCache, repr=False)
 
     @property
     def num_states(self) -> int:

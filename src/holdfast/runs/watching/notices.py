@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Told:
+class Notice:
     """An alarm opened or closed, at a time, in a run."""
 
     run_id: str
@@ -42,7 +42,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Watched:
+class RunStatus:
     """How a run stood when the watching ended."""
 
     run_id: str

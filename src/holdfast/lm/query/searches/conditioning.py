@@ -39,7 +39,7 @@ def scales(evaluator: Evaluator, compiled: CompiledQuery, tolerance: float) -> l
     found = []
     for place, prompt in enumerate(compiled.prompts):
         lower, upper = 1.0, 1.0
-        if prompt.given_automaton is not None:
+        if prompt.remainder_automaton is not None:
             lower, upper = _given(evaluator, compiled, place, tolerance)
         if upper <= 0:
             raise InputError(
@@ -71,8 +71,8 @@ def _given(
     is kept for it.
     """
     prompt = compiled.prompts[place]
-    assert prompt.given_automaton is not None
-    given = replace(prompt, automaton=prompt.given_automaton, given=b"", accepts=None)
+    assert prompt.remainder_automaton is not None
+    given = replace(prompt, automaton=prompt.remainder_automaton, remainder=b"", accepts=None)
     context = evaluator.model.context
     tree = Tree([given], [0.0], compiled.tokenizer, "prefix", Rule(), context=context)
     hear = _listener(evaluator, prompt, place, tree.ends)

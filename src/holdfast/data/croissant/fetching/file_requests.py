@@ -13,7 +13,7 @@ from holdfast.remote import bare
 
 if TYPE_CHECKING:
     from holdfast.data.croissant.document.model import FileObject
-    from holdfast.data.croissant.fetching.cache import Given
+    from holdfast.data.croissant.fetching.cache import CachedResponse
 
 _MORE = 4
 _ALWAYS = 64 << 20
@@ -21,7 +21,7 @@ _PAGES = ("text/html", "application/xhtml+xml")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class FileRequest:
     """A file at a URL, and how it is known to be the right one.
 
     Attributes:
@@ -47,7 +47,7 @@ class Wanted:
     resource: str = ""
 
     @classmethod
-    def of(cls, file: FileObject) -> Wanted:
+    def of(cls, file: FileObject) -> FileRequest:
         """What a FileObject with a URL asks for."""
         size = parse_size(file.content_size)
         return cls(
@@ -99,7 +99,7 @@ class Fetched:
         cached: whether it was in the cache already.
     """
 
-    wanted: Wanted
+    request: FileRequest
     path: Path
     size: int
     sha256: str
@@ -110,16 +110,18 @@ class Fetched:
     cached: bool = False
 
     @classmethod
-    def of(cls, wanted: Wanted, path: Path, given: Given | None, **more: Any) -> Fetched:
+    def of(
+        cls, request: FileRequest, path: Path, response: CachedResponse | None, **more: Any
+    ) -> Fetched:
         """A file of the cache; `given` is what its URL gave last, if that was this file."""
-        if given:
-            more |= {"final_url": given.final_url, "etag": given.etag, "time": given.time}
-        return cls(wanted=wanted, path=path, size=path.stat().st_size, sha256=path.name, **more)
+        if response:
+            more |= {"final_url": response.final_url, "etag": response.etag, "time": response.time}
+        return cls(request=request, path=path, size=path.stat().st_size, sha256=path.name, **more)
 
     @property
     def url(self) -> str:
         """The URL that was asked for, without name and password."""
-        return bare(self.wanted.url)
+        return bare(self.request.url)
 
 
 def key_of(url: str, checksum: Checksum | None) -> str:
