@@ -43,7 +43,7 @@ def _plain(node: Any) -> Any:
         )
         return made
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        skip = LEFT_OUT | {"said"}
+        skip = LEFT_OUT | {"property_name"}
         return {
             field.name: _plain(getattr(node, field.name))
             for field in dataclasses.fields(node)

@@ -636,7 +636,7 @@ def endless(server: DataServer, size: int, **how: Any) -> FileRequest:
 def test_far_more_than_is_stated_is_refused(
     server: DataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(wanted, "_ALWAYS", 1000)
+    monkeypatch.setattr(file_requests, "_ALWAYS", 1000)
     want = endless(server, 4001, **how)
     for size in ({"about": 1000}, {"size": 1000}, {"most": 4000}):
         with refused("too-large", "conflict"):
@@ -651,7 +651,7 @@ def test_far_more_than_is_stated_is_refused(
 def test_a_packed_body_is_measured_unpacked(
     server: DataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wanted, "_ALWAYS", 1000)
+    monkeypatch.setattr(file_requests, "_ALWAYS", 1000)
     want = endless(server, 1 << 20, packed=True)
     with refused("too-large"):
         fetcher(tmp_path).fetch([replace(want, about=1000)])
