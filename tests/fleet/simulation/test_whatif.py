@@ -169,7 +169,7 @@ def test_without_large_runs_goodput_decides(stand_in: Callable[..., WhatIf]) -> 
 def test_a_queue_that_grows_for_ever_is_told(stand_in: Callable[..., WhatIf]) -> None:
     def work(task: Task) -> Outcome:
         made = counted.drawn(task)
-        return replace(made, wanted_gpu_ms=1.2 * made.capacity_gpu_ms)
+        return replace(made, required_gpu_ms=1.2 * made.capacity_gpu_ms)
 
     assert "120 % of all GPU time" in " ".join(stand_in(FAST, work=work, replicas=2).notes)
     assert stand_in(FAST, replicas=2).notes == []

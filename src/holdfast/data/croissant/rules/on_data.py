@@ -17,7 +17,6 @@ from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.planning.selecting import comparable, equal
-from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, rule
@@ -66,7 +65,7 @@ def check(
                 yield UNCHECKED if breach.unknown else one.code, breach
 
 
-@rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or correct what names it.")
+@rule("CR901", ERROR, "FileObject", "Put the file there, or correct what names it.")
 def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
@@ -76,7 +75,7 @@ def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(_named_at(part), _told(error), _remedy(error))
 
 
-@rule("CR902", ERROR, clauses.CHECKSUMS, "Fetch the file again, or state its new checksum.")
+@rule("CR902", ERROR, "Checksums", "Fetch the file again, or state its new checksum.")
 def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
     """Every file has the checksum that is stated."""
     for part, error in _unread(at_hand):
@@ -87,7 +86,7 @@ def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where(stated), _told(error))
 
 
-@rule("CR903", WARNING, clauses.FILE_OBJECT, "State the number of bytes that the file has.")
+@rule("CR903", WARNING, "FileObject", "State the number of bytes that the file has.")
 def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
     """Every file has the size that is stated."""
     for part in at_hand.dataset.metadata.file_objects:
@@ -104,7 +103,7 @@ def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(part.where("sc:contentSize"), message)
 
 
-@rule("CR904", ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files.")
+@rule("CR904", ERROR, "FileSet", "Compare the patterns with the names of the files.")
 def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
     """Every FileSet's patterns find a file."""
     for part in at_hand.dataset.metadata.file_sets:
@@ -113,7 +112,7 @@ def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where("cr:includes"), f"no file matches {patterns}")
 
 
-@rule(UNCHECKED, NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
+@rule(UNCHECKED, NOTE, "FileObject", "Check with --data full, or fetch it first.")
 def all_is_checked(at_hand: AtHand) -> Iterator[Breach]:
     """Everything could be checked (a sample looks at files that are on this machine)."""
     for part in at_hand.dataset.metadata.file_objects:
@@ -123,7 +122,7 @@ def all_is_checked(at_hand: AtHand) -> Iterator[Breach]:
             )
 
 
-@rule("CR906", WARNING, clauses.FILE_OBJECT, "Declare UTF-8, or leave the charset out.")
+@rule("CR906", WARNING, "FileObject", "Declare UTF-8, or leave the charset out.")
 def texts_are_not_utf8(at_hand: AtHand) -> Iterator[Breach]:
     """A text that is valid UTF-8 is not declared to be in another encoding."""
     warned = set()
@@ -135,7 +134,7 @@ def texts_are_not_utf8(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(part.where("sc:encodingFormat"), message)
 
 
-@rule("CR911", ERROR, clauses.EXTRACT, "Name a column that the table has.")
+@rule("CR911", ERROR, "Extract", "Name a column that the table has.")
 def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every column that a field takes is in the table."""
     unread = set()
@@ -159,7 +158,7 @@ def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(extract.where("cr:column"), f"{lacks}; it has {_some(columns)}", hint)
 
 
-@rule("CR912", ERROR, clauses.DATA_TYPE, "Declare the type that every value has.")
+@rule("CR912", ERROR, "DataType", "Declare the type that every value has.")
 def values_fit(at_hand: AtHand) -> Iterator[Breach]:
     """Every value fits its field's type."""
     for field, misfits, _ in at_hand.tested:
@@ -177,7 +176,7 @@ def _counted(odd: Odd, said: str) -> str:
 @rule(
     "CR913",
     WARNING,
-    clauses.TRANSFORM,
+    "Transform",
     "Change the expression so that it finds something in every value.",
 )
 def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
@@ -193,7 +192,7 @@ def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(step.where(key), f"{message}; they become null")
 
 
-@rule("CR914", ERROR, clauses.RECORD_SET, "Correct the files, or what is said of them.")
+@rule("CR914", ERROR, "RecordSet", "Correct the files, or what is said of them.")
 def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
     """Every record set can be loaded."""
     for records in at_hand.record_sets:
@@ -210,7 +209,7 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(records.at, "there are no records", hint, WARNING)
 
 
-@rule("CR915", WARNING, clauses.EXTRACT, "Correct the files, or what is said of them.")
+@rule("CR915", WARNING, "Extract", "Correct the files, or what is said of them.")
 def columns_are_clear(at_hand: AtHand) -> Iterator[Breach]:
     """Every column is there once, and in every file."""
     for records in at_hand.record_sets:
@@ -220,7 +219,7 @@ def columns_are_clear(at_hand: AtHand) -> Iterator[Breach]:
                     yield Breach(records.at, text)
 
 
-@rule("CR921", ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
+@rule("CR921", ERROR, "RecordSet", "Choose fields that together are unique.")
 def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
     """No two records have the same key, and none lacks it."""
     for records in at_hand.record_sets:
@@ -259,9 +258,7 @@ def _not_checked(at: str, error: InputError) -> Breach:
     return Breach(at, f"not checked: {_told(error)}", _remedy(error), WARNING, unknown=True)
 
 
-@rule(
-    "CR931", ERROR, clauses.JOINS, "Complete the table that is referenced, or drop the reference."
-)
+@rule("CR931", ERROR, "Joins", "Complete the table that is referenced, or drop the reference.")
 def references_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every value of a field that references another one is among the other's values."""
     for records, field in at_hand.sound_fields():
@@ -307,7 +304,7 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
         )"""
 
 
-@rule("CR941", ERROR, clauses.DATA_TYPE, "Fetch the file again, or remove it.")
+@rule("CR941", ERROR, "DataType", "Fetch the file again, or remove it.")
 def media_are_not_text(at_hand: AtHand) -> Iterator[Breach]:
     """No image, sound or video is empty or a text, such as an error page in HTML."""
     for part in at_hand.dataset.metadata.file_sets:

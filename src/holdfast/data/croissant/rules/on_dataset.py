@@ -6,11 +6,6 @@ import re
 from collections.abc import Iterator
 
 from holdfast.data.croissant.rules import forms
-from holdfast.data.croissant.rules.clauses import (
-    NAMESPACES,
-    RECOMMENDED,
-    REQUIRED,
-)
 from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
@@ -29,7 +24,7 @@ _EXAMPLES = {
 
 
 # Brought by version 1.1.
-@rule("CR102", ERROR, REQUIRED, "Give name and description.", must=True)
+@rule("CR102", ERROR, "Required", "Give name and description.", must=True)
 def required(context: Context) -> Iterator[Breach]:
     """A dataset has a name and a description."""
     wanted = ("sc:name", "sc:description")
@@ -44,7 +39,7 @@ def required(context: Context) -> Iterator[Breach]:
     yield from _lacking(context, *wanted)
 
 
-@rule("CR103", WARNING, REQUIRED, "Give url, license, creator and datePublished.", must=True)
+@rule("CR103", WARNING, "Required", "Give url, license, creator and datePublished.", must=True)
 def expected(context: Context) -> Iterator[Breach]:
     """A dataset has a URL, a licence, a creator and the date on which it was published."""
     if not context.old:
@@ -62,7 +57,7 @@ def _lacking(context: Context, *terms: str) -> Iterator[Breach]:
 @rule(
     "CR104",
     ERROR,
-    NAMESPACES,
+    "Namespaces",
     'Add "conformsTo": "http://mlcommons.org/croissant/1.1" (dct:conformsTo in @context).',
     must=True,
 )
@@ -83,7 +78,7 @@ def _of_croissant(value: str) -> bool:
     return re.match(r"https?://mlcommons\.org/croissant/(?!RAI)", value) is not None
 
 
-@rule("CR107", NOTE, RECOMMENDED, "Add those that are known.")
+@rule("CR107", NOTE, "Recommended", "Add those that are known.")
 def recommended(context: Context) -> Iterator[Breach]:
     """A dataset has a version, keywords, a publisher and a citation."""
     wanted = ("sc:version", "sc:keywords", "sc:publisher", "cr:citeAs")
@@ -95,7 +90,7 @@ def recommended(context: Context) -> Iterator[Breach]:
         yield Breach(context.metadata.at, f"the dataset has no {listed}")
 
 
-@rule("CR110", WARNING, REQUIRED, "Write it like 2024-05-31.", must=True)
+@rule("CR110", WARNING, "Required", "Write it like 2024-05-31.", must=True)
 def bad_date(context: Context) -> Iterator[Breach]:
     """Dates are written as ISO 8601 says."""
     return malformed(context, [context.metadata], forms.date, *_DATES)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import DATA_TYPES
 from holdfast.data.croissant.rules import forms, kinds
-from holdfast.data.croissant.rules.clauses import DATA_TYPE, FIELD, HIERARCHY
 from holdfast.data.croissant.rules.context import Context, about, cycles, malformed, way_round
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
@@ -16,7 +15,7 @@ from holdfast.data.croissant.rules.wording import bare, did_you_mean, quoted
 _ORIGINS = ("cr:source", "cr:value", "cr:subField")
 
 
-@rule("CR321", ERROR, FIELD, "Give source, value or subField.", must=True)
+@rule("CR321", ERROR, "Field", "Give source, value or subField.", must=True)
 def no_source(context: Context) -> Iterator[Breach]:
     """A field states where its values come from."""
     for records in context.metadata.record_sets:
@@ -29,7 +28,7 @@ def _is_inline(records: RecordSet) -> bool:
     return records.data is not None or "cr:data" in records.written
 
 
-@rule("CR323", ERROR, FIELD, "Keep one of the two.")
+@rule("CR323", ERROR, "Field", "Keep one of the two.")
 def source_and_value(context: Context) -> Iterator[Breach]:
     """A field has a source or a constant value, not both."""
     for field in context.all_fields:
@@ -38,7 +37,7 @@ def source_and_value(context: Context) -> Iterator[Breach]:
 
 
 @rule(
-    "CR324", ERROR, DATA_TYPE, "Give dataType, such as sc:Text, sc:Integer or sc:Float.", must=True
+    "CR324", ERROR, "DataType", "Give dataType, such as sc:Text, sc:Integer or sc:Float.", must=True
 )
 def no_type(context: Context) -> Iterator[Breach]:
     """A field has a data type, or takes that of the field its values come from."""
@@ -52,7 +51,7 @@ def no_type(context: Context) -> Iterator[Breach]:
             yield about(field, "has no dataType", "cr:dataType")
 
 
-@rule("CR325", WARNING, DATA_TYPE, "Correct it, or declare the vocabulary it is from.")
+@rule("CR325", WARNING, "DataType", "Correct it, or declare the vocabulary it is from.")
 def unknown_type(context: Context) -> Iterator[Breach]:
     """A data type is one that its vocabulary has."""
     for node in (*context.metadata.record_sets, *context.all_fields):
@@ -64,7 +63,7 @@ def unknown_type(context: Context) -> Iterator[Breach]:
                     yield Breach(at, f"{quoted(value)} is not a data type of its vocabulary", near)
 
 
-@rule("CR327", ERROR, FIELD, 'Add "isArray": true, or take out arrayShape.', must=True)
+@rule("CR327", ERROR, "Field", 'Add "isArray": true, or take out arrayShape.', must=True)
 def shape_of_no_array(context: Context) -> Iterator[Breach]:
     """Only an array has a shape."""
     for field in context.all_fields:
@@ -78,7 +77,7 @@ def shape_of_no_array(context: Context) -> Iterator[Breach]:
 @rule(
     "CR328",
     ERROR,
-    FIELD,
+    "Field",
     'Write it like "-1,3": sizes with commas, -1 where a size varies.',
     must=True,
 )
@@ -87,7 +86,7 @@ def bad_shape(context: Context) -> Iterator[Breach]:
     return malformed(context, context.all_fields, forms.array_shape, "cr:arrayShape")
 
 
-@rule("CR329", ERROR, FIELD, "Keep isArray; repeated is what version 1.0 called it.")
+@rule("CR329", ERROR, "Field", "Keep isArray; repeated is what version 1.0 called it.")
 def array_or_not(context: Context) -> Iterator[Breach]:
     """What isArray and repeated say agrees."""
     for field in context.all_fields:
@@ -97,7 +96,7 @@ def array_or_not(context: Context) -> Iterator[Breach]:
             yield Breach(field.where("cr:repeated"), message)
 
 
-@rule("CR330", ERROR, FIELD, "Correct the value, or dataType.")
+@rule("CR330", ERROR, "Field", "Correct the value, or dataType.")
 def misfit_value(context: Context) -> Iterator[Breach]:
     """A constant value fits the type of its field."""
     for field in context.all_fields:
@@ -109,7 +108,7 @@ def misfit_value(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"the value {quoted(field.value)} does not fit {types}")
 
 
-@rule("CR332", ERROR, HIERARCHY, "Give parentField both a source and references.")
+@rule("CR332", ERROR, "Hierarchical RecordSets", "Give parentField both a source and references.")
 def half_parent(context: Context) -> Iterator[Breach]:
     """A parentField has both sides of its join."""
     for field in context.all_fields:
@@ -123,7 +122,7 @@ def half_parent(context: Context) -> Iterator[Breach]:
                 yield Breach(parent.at, message)
 
 
-@rule("CR333", ERROR, FIELD, "Take out one source of the circle.")
+@rule("CR333", ERROR, "Field", "Take out one source of the circle.")
 def source_cycle(context: Context) -> Iterator[Breach]:
     """No field takes its values from itself."""
     origins: dict[str, list[str]] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.data.croissant.document.terms import Thing, Value
-from holdfast.data.croissant.rules.clauses import FIELD, IDS, MODIFIED, RECORD_SET, REQUIRED
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import TARGETS, Part, Role
@@ -22,7 +21,12 @@ _CLASSES: dict[Role, tuple[str, ...]] = {
 }
 
 
-@rule("CR021", ERROR, IDS, "Put _ or - in place of the space, here and in the references.")
+@rule(
+    "CR021",
+    ERROR,
+    "ID and Reference Mechanism",
+    "Put _ or - in place of the space, here and in the references.",
+)
 def space_in_id(context: Context) -> Iterator[Breach]:
     """No id has a space in it."""
     for at, identity in _ids(context):
@@ -30,7 +34,7 @@ def space_in_id(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"the id {quoted(identity)} has a space in it")
 
 
-@rule("CR022", ERROR, IDS, "Give each its own id.", must=True)
+@rule("CR022", ERROR, "ID and Reference Mechanism", "Give each its own id.", must=True)
 def id_twice(context: Context) -> Iterator[Breach]:
     """No two objects have the same id."""
     first: dict[str, str] = {}
@@ -61,7 +65,13 @@ def _noun(part: Part) -> str:
     return part.role.replace("_", " ")
 
 
-@rule("CR025", ERROR, IDS, "Give it a name; later versions call it @id.", must=True)
+@rule(
+    "CR025",
+    ERROR,
+    "ID and Reference Mechanism",
+    "Give it a name; later versions call it @id.",
+    must=True,
+)
 def no_name(context: Context) -> Iterator[Breach]:
     """In version 0.8, files, record sets and fields have a name."""
     for part in _named(context) if context.old else ():
@@ -69,7 +79,7 @@ def no_name(context: Context) -> Iterator[Breach]:
             yield Breach(part.thing.at, f"the {_noun(part)} has no name")
 
 
-@rule("CR026", WARNING, IDS, must=True)
+@rule("CR026", WARNING, "ID and Reference Mechanism", must=True)
 def text_for_reference(context: Context) -> Iterator[Breach]:
     """A reference is an object with an @id."""
     known = set(context.ids.values())
@@ -105,7 +115,7 @@ def _names_nothing(thing: Thing) -> bool:
     return not named and not thing.types_written
 
 
-@rule("CR101", ERROR, REQUIRED, 'Write "@type": "sc:Dataset".', must=True)
+@rule("CR101", ERROR, "Required", 'Write "@type": "sc:Dataset".', must=True)
 def no_dataset(context: Context) -> Iterator[Breach]:
     """The description is of a Dataset."""
     if context.document.terms.dataset is None and not context.document.parsed.slips:
@@ -115,19 +125,25 @@ def no_dataset(context: Context) -> Iterator[Breach]:
     yield from _of_other_class(context, "description", "dataset")
 
 
-@rule("CR201", ERROR, MODIFIED, 'Write "@type": "cr:FileObject" or "cr:FileSet".', must=True)
+@rule(
+    "CR201",
+    ERROR,
+    "Modified and Added Properties",
+    'Write "@type": "cr:FileObject" or "cr:FileSet".',
+    must=True,
+)
 def no_resource(context: Context) -> Iterator[Breach]:
     """What distribution holds is a FileObject or a FileSet."""
     return _of_other_class(context, "resource", "file_object", "file_set")
 
 
-@rule("CR300", ERROR, RECORD_SET, 'Write "@type": "cr:RecordSet".', must=True)
+@rule("CR300", ERROR, "RecordSet", 'Write "@type": "cr:RecordSet".', must=True)
 def no_record_set(context: Context) -> Iterator[Breach]:
     """What recordSet holds is a RecordSet."""
     return _of_other_class(context, "record set", "record_set")
 
 
-@rule("CR320", ERROR, FIELD, 'Write "@type": "cr:Field".', must=True)
+@rule("CR320", ERROR, "Field", 'Write "@type": "cr:Field".', must=True)
 def no_field(context: Context) -> Iterator[Breach]:
     """What field, subField and annotation hold is a Field."""
     yield from _of_other_class(context, "field", "field")

@@ -8,14 +8,13 @@ from typing import Any
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.rules import kinds
-from holdfast.data.croissant.rules.clauses import EMBEDDING, RECORD_SET
 from holdfast.data.croissant.rules.context import Context, about, below
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import and_others, called, quoted
 
 
-@rule("CR302", ERROR, RECORD_SET, "Give the @id of a field of this record set.", must=True)
+@rule("CR302", ERROR, "RecordSet", "Give the @id of a field of this record set.", must=True)
 def unknown_key(context: Context) -> Iterator[Breach]:
     """A key names fields of its record set."""
     for records, at, name, field in _keys(context):
@@ -45,7 +44,7 @@ def _resolves(records: RecordSet, name: str) -> Field | None:
     return next(by_id, None) or next(by_name, None)
 
 
-@rule("CR304", ERROR, EMBEDDING, "Write data as a list of objects, one for each record.")
+@rule("CR304", ERROR, "Embedding data", "Write data as a list of objects, one for each record.")
 def malformed_data(context: Context) -> Iterator[Breach]:
     """Records in the description are JSON objects."""
     for records in context.metadata.record_sets:
@@ -57,7 +56,7 @@ def malformed_data(context: Context) -> Iterator[Breach]:
                 yield Breach(at, f"{quoted(value)} {said}{and_others(len(wrong) - 1)}")
 
 
-@rule("CR305", ERROR, EMBEDDING, "Name each value by the @id of its field.", must=True)
+@rule("CR305", ERROR, "Embedding data", "Name each value by the @id of its field.", must=True)
 def unknown_data_field(context: Context) -> Iterator[Breach]:
     """Records in the description have values of known fields only."""
     for records, rows in _inline(context, "cr:data"):
@@ -85,7 +84,7 @@ def _unknown(context: Context, records: RecordSet, rows: list[Row]) -> Iterator[
         )
 
 
-@rule("CR308", ERROR, EMBEDDING, "Correct the value, or the field's dataType.")
+@rule("CR308", ERROR, "Embedding data", "Correct the value, or the field's dataType.")
 def misfit_data(context: Context) -> Iterator[Breach]:
     """Values in the description fit the types of their fields."""
     for records, rows in _inline(context, "cr:data"):
@@ -104,7 +103,7 @@ def misfit_data(context: Context) -> Iterator[Breach]:
                 yield Breach(at, message)
 
 
-@rule("CR310", WARNING, EMBEDDING, "Leave out data, or the sources of the fields.")
+@rule("CR310", WARNING, "Embedding data", "Leave out data, or the sources of the fields.")
 def data_and_source(context: Context) -> Iterator[Breach]:
     """Records stand in the description, or come from files, not both."""
     for records, _ in _inline(context, "cr:data"):
@@ -116,7 +115,7 @@ def data_and_source(context: Context) -> Iterator[Breach]:
             yield about(records, said, "cr:data", severity=severity)
 
 
-@rule("CR311", ERROR, EMBEDDING, "Give the records, or leave data out.", must=True)
+@rule("CR311", ERROR, "Embedding data", "Give the records, or leave data out.", must=True)
 def no_records(context: Context) -> Iterator[Breach]:
     """Data in the description are one record or more."""
     for records in context.metadata.record_sets:

@@ -9,7 +9,6 @@ from holdfast.data.croissant.document.charsets import charset_of, is_charset
 from holdfast.data.croissant.document.model import FileObject, FileSet, Source
 from holdfast.data.croissant.document.vocabulary import ENCODING_FORMATS, format_of
 from holdfast.data.croissant.rules import forms
-from holdfast.data.croissant.rules.clauses import CHECKSUMS, FILE_OBJECT, FILE_SET
 from holdfast.data.croissant.rules.context import (
     Context,
     about,
@@ -31,7 +30,7 @@ _PLACEHOLDERS = frozenset(
 @rule(
     "CR203",
     ERROR,
-    FILE_OBJECT,
+    "FileObject",
     "Give contentUrl: a URL, or a path beside the description (inside the archive with containedIn).",
     must=True,
 )
@@ -40,7 +39,9 @@ def no_url(context: Context) -> Iterator[Breach]:
     return missing(context, context.metadata.file_objects, "sc:contentUrl")
 
 
-@rule("CR204", ERROR, FILE_OBJECT, "Give encodingFormat, a media type such as text/csv.", must=True)
+@rule(
+    "CR204", ERROR, "FileObject", "Give encodingFormat, a media type such as text/csv.", must=True
+)
 def no_format(context: Context) -> Iterator[Breach]:
     """A file or set of files says its format."""
     return missing(context, context.resources_written, "sc:encodingFormat")
@@ -49,7 +50,7 @@ def no_format(context: Context) -> Iterator[Breach]:
 @rule(
     "CR205",
     WARNING,
-    FILE_OBJECT,
+    "FileObject",
     "Give a registered media type, or the URL of a page about the format.",
 )
 def unknown_format(context: Context) -> Iterator[Breach]:
@@ -71,7 +72,7 @@ def unknown_format(context: Context) -> Iterator[Breach]:
 @rule(
     "CR206",
     ERROR,
-    CHECKSUMS,
+    "Checksums",
     "Give the SHA-256 of the file (sha256sum FILE), or leave the property out.",
     must=True,
 )
@@ -100,7 +101,7 @@ def _is_placeholder(checksum: str) -> bool:
     return checksum.strip().casefold() in _PLACEHOLDERS
 
 
-@rule("CR207", ERROR, CHECKSUMS, "Give the MD5 of the file, or better its sha256.")
+@rule("CR207", ERROR, "Checksums", "Give the MD5 of the file, or better its sha256.")
 def bad_md5(context: Context) -> Iterator[Breach]:
     """md5 is 32 hexadecimal digits or the base64 of 16 bytes."""
     for part in context.metadata.file_objects:
@@ -111,7 +112,7 @@ def bad_md5(context: Context) -> Iterator[Breach]:
             yield Breach(part.where("cr:md5"), message, severity=severity)
 
 
-@rule("CR208", NOTE, CHECKSUMS, "Give sha256, so that a changed or broken file is noticed.")
+@rule("CR208", NOTE, "Checksums", "Give sha256, so that a changed or broken file is noticed.")
 def no_checksum(context: Context) -> Iterator[Breach]:
     """A file has a checksum unless the dataset is live."""
     for part in () if context.metadata.is_live else context.metadata.file_objects:
@@ -123,14 +124,14 @@ def no_checksum(context: Context) -> Iterator[Breach]:
 
 
 @rule(
-    "CR210", ERROR, FILE_OBJECT, "Give a URL, or a path relative to the folder of the description."
+    "CR210", ERROR, "FileObject", "Give a URL, or a path relative to the folder of the description."
 )
 def escaping_url(context: Context) -> Iterator[Breach]:
     """A contentUrl stays inside the description's folder, or the archive."""
     return malformed(context, context.metadata.file_objects, forms.resource_path, "sc:contentUrl")
 
 
-@rule("CR211", ERROR, FILE_OBJECT, "Give an https:// URL or a path.")
+@rule("CR211", ERROR, "FileObject", "Give an https:// URL or a path.")
 def unknown_scheme(context: Context) -> Iterator[Breach]:
     """A contentUrl has a scheme that can be fetched."""
     for part in context.metadata.file_objects:
@@ -144,7 +145,7 @@ def unknown_scheme(context: Context) -> Iterator[Breach]:
 @rule(
     "CR213",
     ERROR,
-    FILE_OBJECT,
+    "FileObject",
     "Give the @id of a FileObject or FileSet of distribution.",
     must=True,
 )
@@ -161,7 +162,7 @@ def dangling_container(context: Context) -> Iterator[Breach]:
             yield Breach(container.at, message, context.did_you_mean(target, context.resources))
 
 
-@rule("CR214", ERROR, FILE_OBJECT, "Take out one containedIn of the circle.")
+@rule("CR214", ERROR, "FileObject", "Take out one containedIn of the circle.")
 def container_cycle(context: Context) -> Iterator[Breach]:
     """No file contains itself."""
     for circle in _circles(context):
@@ -176,7 +177,7 @@ def _circles(context: Context) -> list[list[str]]:
     return cycles({part.id: [held.target for held in part.contained_in] for part in parts})
 
 
-@rule("CR217", ERROR, FILE_SET, "Write patterns relative to the root of the container.")
+@rule("CR217", ERROR, "FileSet", "Write patterns relative to the root of the container.")
 def escaping_pattern(context: Context) -> Iterator[Breach]:
     """Patterns stay inside the container."""
     patterns = ("cr:includes", "cr:excludes")

@@ -10,7 +10,6 @@ from holdfast.data.croissant.planning.joins import AMBIGUOUS, NOT_JOINED
 from holdfast.data.croissant.planning.origins import CIRCULAR, Fields
 from holdfast.data.croissant.planning.plan import Planner
 from holdfast.data.croissant.rules import forms
-from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
 from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.on_fields import source_cycle
@@ -35,7 +34,7 @@ _INSTEAD = "Take a column of the table; a transform follows a jsonPath into its 
 @rule(
     "CR401",
     ERROR,
-    DATA_SOURCE,
+    "DataSource",
     "Name one of fileObject, fileSet, recordSet or field by its @id.",
     must=True,
 )
@@ -46,7 +45,7 @@ def no_target(context: Context) -> Iterator[Breach]:
             yield Breach(source.at, f"the {role} of {called(field)} names nothing")
 
 
-@rule("CR402", ERROR, DATA_SOURCE, "Give the @id of something in this description.", must=True)
+@rule("CR402", ERROR, "DataSource", "Give the @id of something in this description.", must=True)
 def dangling_source(context: Context) -> Iterator[Breach]:
     """What a source names is in the description."""
     missing: dict[str, list[tuple[Field, str, Source]]] = {}
@@ -94,7 +93,7 @@ def _options(context: Context, source: Source) -> list[str]:
 @rule(
     "CR403",
     ERROR,
-    DATA_SOURCE,
+    "DataSource",
     "Keep one: a source is one thing; references join others.",
     must=True,
 )
@@ -112,7 +111,7 @@ def _several(node: Node, terms: Sequence[str]) -> tuple[str, str] | None:
     return (node.where(given[1]), " and ".join(map(bare, given))) if len(given) > 1 else None
 
 
-@rule("CR404", WARNING, DATA_SOURCE, must=True)
+@rule("CR404", WARNING, "DataSource", must=True)
 def wrong_kind(context: Context) -> Iterator[Breach]:
     """The property that names a source fits what it names."""
     wrong: dict[tuple[str, str], list[Source]] = {}
@@ -140,7 +139,9 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
         )
 
 
-@rule("CR405", ERROR, EXTRACT, "One of fullpath, filename, content, lines, lineNumbers.", must=True)
+@rule(
+    "CR405", ERROR, "Extract", "One of fullpath, filename, content, lines, lineNumbers.", must=True
+)
 def unknown_file_property(context: Context) -> Iterator[Breach]:
     """A fileProperty is one of the five that the standard has."""
     for extract in _extracts(context):
@@ -155,7 +156,7 @@ def _extracts(context: Context) -> Iterator[Extract]:
     return (source.extract for _, _, source in context.sources if source.extract)
 
 
-@rule("CR406", ERROR, EXTRACT, "Keep one: a column, a property of files, or a JSONPath.")
+@rule("CR406", ERROR, "Extract", "Keep one: a column, a property of files, or a JSONPath.")
 def many_extracts(context: Context) -> Iterator[Breach]:
     """One thing is extracted."""
     for field, _, source in context.sources:
@@ -164,7 +165,7 @@ def many_extracts(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"the extract of {called(field)} has {names}")
 
 
-@rule("CR407", ERROR, EXTRACT, "Give column, fileProperty or jsonPath.")
+@rule("CR407", ERROR, "Extract", "Give column, fileProperty or jsonPath.")
 def no_extract(context: Context) -> Iterator[Breach]:
     """An extract says what is extracted."""
     for field, _, source in context.sources:
@@ -175,14 +176,14 @@ def no_extract(context: Context) -> Iterator[Breach]:
             yield Breach(at, message, key=slip is not None)
 
 
-@rule("CR409", ERROR, EXTRACT, "Correct the path.", must=True)
+@rule("CR409", ERROR, "Extract", "Correct the path.", must=True)
 def bad_json_path(context: Context) -> Iterator[Breach]:
     """A JSONPath is one."""
     steps = (step for _, _, source in context.sources for step in source.transforms)
     return malformed(context, (*_extracts(context), *steps), forms.json_path, "cr:jsonPath")
 
 
-@rule("CR410", ERROR, EXTRACT, _INSTEAD)
+@rule("CR410", ERROR, "Extract", _INSTEAD)
 def unfit_extract(context: Context) -> Iterator[Breach]:
     """A JSONPath is taken of JSON."""
     for field, _, source in context.sources:
@@ -199,7 +200,7 @@ def unfit_extract(context: Context) -> Iterator[Breach]:
 @rule(
     "CR421",
     ERROR,
-    JOINS,
+    "Joins",
     "Let a field of one reference a field of the other (references).",
     must=True,
 )
@@ -243,7 +244,7 @@ def _leads_nowhere(context: Context, field: Field) -> bool:
     )
 
 
-@rule("CR423", ERROR, JOINS, "Reference a field of another record set.")
+@rule("CR423", ERROR, "Joins", "Reference a field of another record set.")
 def references_itself(context: Context) -> Iterator[Breach]:
     """A field references another field."""
     for field, role, source in context.sources:

@@ -7,11 +7,9 @@ from collections.abc import Collection, Iterator, Sized
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry
 from holdfast.data.croissant.document.vocabulary import canonical
-from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, JSON, REQUIRED
-from holdfast.data.croissant.rules.clauses import NAMESPACES as SPACES
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import JSON, Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
 
 # What a loader cannot do without: where these mean something else, nothing is found. Not `replace`, which
@@ -54,7 +52,7 @@ def odd_bytes(context: Context) -> Iterator[Breach]:
     return _slips(context, _BYTES)
 
 
-@rule("CR010", ERROR, REQUIRED, "Add the @context that the standard recommends.", must=True)
+@rule("CR010", ERROR, "Required", "Add the @context that the standard recommends.", must=True)
 def no_context(context: Context) -> Iterator[Breach]:
     """A description has a @context."""
     top = context.document.terms.dataset
@@ -66,7 +64,7 @@ def _uses(found: Sized) -> str:
     return f" ({len(found)} uses)" if len(found) > 1 else ""
 
 
-@rule("CR012", ERROR, CONTEXT, must=True)
+@rule("CR012", ERROR, "Appendix 1 JSON-LD context", must=True)
 def term_of_another(context: Context) -> Iterator[Breach]:
     """Croissant's terms are Croissant's by the @context."""
     if not context.document.terms.declared or _has_remote_context(context):
@@ -117,7 +115,7 @@ def _elsewhere(entry: Entry) -> bool:
     return meant.startswith("sc:") and ":" not in entry.key
 
 
-@rule("CR013", WARNING, SPACES, "Correct the @context.")
+@rule("CR013", WARNING, "Namespaces", "Correct the @context.")
 def odd_context(context: Context) -> Iterator[Breach]:
     """The @context is one that JSON-LD allows, with addresses that are whole."""
     bare = len(_foreign(context)) > _FEW  # then that is already reported
@@ -127,7 +125,9 @@ def odd_context(context: Context) -> Iterator[Breach]:
             yield Breach(slip.at, slip.message, key=True)
 
 
-@rule("CR014", WARNING, EXTERNAL, "Correct the name, or take the property out.")
+@rule(
+    "CR014", WARNING, "Using External Vocabularies", "Correct the name, or take the property out."
+)
 def unknown_property(context: Context) -> Iterator[Breach]:
     """Every property is one that its vocabulary has, and stands where it has a meaning."""
     for slip in context.misspelt:

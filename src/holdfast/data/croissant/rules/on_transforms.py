@@ -8,7 +8,6 @@ from functools import partial
 from holdfast.data.croissant.document.model import Field, Source, Transform
 from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.rules import forms, kinds
-from holdfast.data.croissant.rules.clauses import FORMAT, TRANSFORM
 from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import STEPS
@@ -17,7 +16,7 @@ from holdfast.data.croissant.rules.wording import quoted
 from holdfast.data.croissant.scanning.types import data_type
 
 
-@rule("CR431", ERROR, TRANSFORM, "Correct the regular expression.", must=True)
+@rule("CR431", ERROR, "Transform", "Correct the regular expression.", must=True)
 def bad_regex(context: Context) -> Iterator[Breach]:
     """A regular expression is one."""
     for at, said, wrong, _ in _regexes(context):
@@ -25,7 +24,7 @@ def bad_regex(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"{said} {wrong}")
 
 
-@rule("CR432", ERROR, TRANSFORM, "Put parentheses around what the value is.", must=True)
+@rule("CR432", ERROR, "Transform", "Put parentheses around what the value is.", must=True)
 def no_group(context: Context) -> Iterator[Breach]:
     """A regular expression has a group that captures the value."""
     for at, said, wrong, groups in _regexes(context):
@@ -33,7 +32,9 @@ def no_group(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"{said} has no capture group")
 
 
-@rule("CR434", ERROR, TRANSFORM, "Write it without look-around, back-references and atomic groups.")
+@rule(
+    "CR434", ERROR, "Transform", "Write it without look-around, back-references and atomic groups."
+)
 def not_linear(context: Context) -> Iterator[Breach]:
     """A regular expression runs in time that grows with the text alone."""
     yield from malformed(context, _steps(context), forms.linear_regex, "cr:regex")
@@ -43,7 +44,7 @@ def not_linear(context: Context) -> Iterator[Breach]:
 @rule(
     "CR435",
     ERROR,
-    TRANSFORM,
+    "Transform",
     "Give regex, separator, replace, jsonPath, format, readLines or unArchive.",
 )
 def no_step(context: Context) -> Iterator[Breach]:
@@ -56,7 +57,7 @@ def no_step(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"the transform does nothing{why}", key=slip is not None)
 
 
-@rule("CR437", ERROR, TRANSFORM, "Give the text that divides the values.")
+@rule("CR437", ERROR, "Transform", "Give the text that divides the values.")
 def empty_separator(context: Context) -> Iterator[Breach]:
     """A separator is some text."""
     for step in _steps(context):
@@ -64,7 +65,7 @@ def empty_separator(context: Context) -> Iterator[Breach]:
             yield Breach(step.where("cr:separator"), "the separator is empty")
 
 
-@rule("CR438", ERROR, TRANSFORM, 'Write it like "pattern/replacement".')
+@rule("CR438", ERROR, "Transform", 'Write it like "pattern/replacement".')
 def bad_replace(context: Context) -> Iterator[Breach]:
     """A replace has a pattern and a replacement."""
     return malformed(context, _steps(context), forms.replacement, "cr:replace")
@@ -73,7 +74,7 @@ def bad_replace(context: Context) -> Iterator[Breach]:
 @rule(
     "CR439",
     ERROR,
-    FORMAT,
+    "Format",
     "Write a pattern of CLDR, such as yyyy-MM-dd, or of strftime, such as %Y-%m-%d.",
 )
 def bad_date_format(context: Context) -> Iterator[Breach]:
@@ -83,7 +84,7 @@ def bad_date_format(context: Context) -> Iterator[Breach]:
         yield from malformed(context, nodes, check, "cr:format")
 
 
-@rule("CR440", ERROR, FORMAT, "Write a number pattern of CLDR, such as 0.##E0 or #,##0.00.")
+@rule("CR440", ERROR, "Format", "Write a number pattern of CLDR, such as 0.##E0 or #,##0.00.")
 def bad_number_format(context: Context) -> Iterator[Breach]:
     """The format of a number is a pattern of CLDR."""
     for _, nodes, typed in _formatted(context, "float", "integer"):
@@ -92,7 +93,7 @@ def bad_number_format(context: Context) -> Iterator[Breach]:
             yield breach._replace(severity=WARNING) if typed else breach
 
 
-@rule("CR442", ERROR, FORMAT, "Give the number of samples in a second, such as 16000.")
+@rule("CR442", ERROR, "Format", "Give the number of samples in a second, such as 16000.")
 def bad_sampling_rate(context: Context) -> Iterator[Breach]:
     """A sampling rate is above zero."""
     for _, _, source in context.sources:

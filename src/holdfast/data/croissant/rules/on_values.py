@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from holdfast.data.croissant.document.terms import Entry, Value
-from holdfast.data.croissant.rules.clauses import CONTEXT, FIELD, REQUIRED
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR
 from holdfast.data.croissant.rules.roles import Role
@@ -70,7 +69,7 @@ _WORDS = {
 _ADDRESSED = {"sc:url", "dct:conformsTo", "cr:dataType", "cr:equivalentProperty", "sc:sameAs"}
 
 
-@rule("CR016", ERROR, FIELD, must=True)
+@rule("CR016", ERROR, "Field", must=True)
 def wrong_kind(context: Context) -> Iterator[Breach]:
     """Every value is of the kind that its property takes."""
     for role, entry in _entries(context):
@@ -141,7 +140,7 @@ def _names(value: Value) -> bool:
     return value.thing is not None and value.thing.is_reference
 
 
-@rule("CR015", ERROR, CONTEXT, "Keep one of the two.", must=True)
+@rule("CR015", ERROR, "Appendix 1 JSON-LD context", "Keep one of the two.", must=True)
 def two_spellings(context: Context) -> Iterator[Breach]:
     """No property that has one value is written twice under different keys."""
     for part in context.parts:
@@ -157,7 +156,7 @@ def two_spellings(context: Context) -> Iterator[Breach]:
                 )
 
 
-@rule("CR017", ERROR, REQUIRED, "Keep one value.", must=True)
+@rule("CR017", ERROR, "Required", "Keep one value.", must=True)
 def several_values(context: Context) -> Iterator[Breach]:
     """Where one value is meant, one stands."""
     for role, entry in _entries(context):
@@ -170,7 +169,7 @@ def several_values(context: Context) -> Iterator[Breach]:
             yield Breach(entry.at, f"{quoted(entry.key)} has {len(entry.values)} values")
 
 
-@rule("CR018", ERROR, REQUIRED, "Write something, or take the property out.", must=True)
+@rule("CR018", ERROR, "Required", "Write something, or take the property out.", must=True)
 def empty_value(context: Context) -> Iterator[Breach]:
     """No value that is needed is empty."""
     for role, entry in _entries(context):

@@ -6,8 +6,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from holdfast.data.croissant.rules.clauses import Clause
 from holdfast.data.croissant.rules.findings import Severity
+
+STANDARD = "https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html"
+JSON = "RFC 8259, The JavaScript Object Notation"
+
+
+class Clause(NamedTuple):
+    """A section of a standard, and its address."""
+
+    section: str
+    url: str
+
+
+def clause_of(section: str) -> Clause:
+    """A section of Croissant 1.1, whose anchor is made of its heading as the site makes it; or `JSON`."""
+    if section == JSON:
+        return Clause(section, "https://www.rfc-editor.org/rfc/rfc8259")
+    words = "".join(letter for letter in section.lower() if letter.isalnum() or letter in " -")
+    return Clause(section, f"{STANDARD}#{words.replace(' ', '-')}")
 
 
 class Breach(NamedTuple):
@@ -56,7 +73,7 @@ DATA_RULES: dict[str, Rule] = {}
 
 
 def rule(
-    code: str, severity: Severity, clause: Clause, hint: str = "", *, must: bool = False
+    code: str, severity: Severity, section: str, hint: str = "", *, must: bool = False
 ) -> Callable[[Check], Check]:
     """Put a check into the table of its code; its docstring says what is so in a good description."""
 
@@ -65,7 +82,7 @@ def rule(
         if code in table:
             raise ValueError(f"two rules have the code {code}")
         title = (check.__doc__ or "").strip().removesuffix(".")
-        table[code] = Rule(code, severity, title, clause, hint, must, check)
+        table[code] = Rule(code, severity, title, clause_of(section), hint, must, check)
         return check
 
     return register
