@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.data.croissant.archives import unpacking
-from holdfast.data.croissant.archives.limits import Limits
+from holdfast.data.croissant.archives.archive import Limits
 from holdfast.errors import InputError, LimitError
 
 ZEROS = bytes(1 << 20)

@@ -10,8 +10,7 @@ from good_description import DROP, GOOD, OLD, edited, written
 from rule_cases import CASES, Case
 
 from holdfast.data.croissant.rules.checking import Validation, validate
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import RULES
+from holdfast.data.croissant.rules.table import RULES, Severity
 from holdfast.data.croissant.rules.wording import did_you_mean
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.data.croissant.rules.checking import validate
-from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.table import Severity
 
 FIELD = "/recordSet/0/field/0"
 

@@ -11,7 +11,7 @@ from good_description import DROP, GOOD, edited, written
 
 from holdfast.data.croissant.document.vocabulary import CONTEXTS
 from holdfast.data.croissant.rules.checking import validate
-from holdfast.data.croissant.rules.findings import Finding, Severity
+from holdfast.data.croissant.rules.table import Finding, Severity
 
 FIELD = "/recordSet/1/field/0"
 

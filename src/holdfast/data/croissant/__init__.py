@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.loading.lazy_table import LazyTable
     from holdfast.data.croissant.loading.records import LazyRecordSet
     from holdfast.data.croissant.rules.checking import Validation, validate
-    from holdfast.data.croissant.rules.findings import Finding
+    from holdfast.data.croissant.rules.table import Finding
     from holdfast.data.croissant.versions.changes import Difference
     from holdfast.data.croissant.versions.comparison import diff
     from holdfast.data.croissant.versions.migration import Migrated, migrate
@@ -40,7 +40,7 @@ _HOMES = {
     "Description": "describing.description",
     "Difference": "versions.changes",
     "Downloaded": "files.downloading",
-    "Finding": "rules.findings",
+    "Finding": "rules.table",
     "LazyRecordSet": "loading.records",
     "LazyTable": "loading.lazy_table",
     "Migrated": "versions.migration",

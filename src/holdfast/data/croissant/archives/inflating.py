@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, Literal
 
-from holdfast.data.croissant.archives.limits import Limits
+from holdfast.data.croissant.archives.archive import Limits
 from holdfast.errors import InputError
 
 Compression = Literal["gzip", "bzip2", "xz", "zstd"]

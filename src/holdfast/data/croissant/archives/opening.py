@@ -5,9 +5,8 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Sequence
 
-from holdfast.data.croissant.archives.archive import STEP, Archive, Opener
+from holdfast.data.croissant.archives.archive import STEP, Archive, Limits, Opener
 from holdfast.data.croissant.archives.inflating import Compression, Inflated, compression_of
-from holdfast.data.croissant.archives.limits import Limits
 from holdfast.data.croissant.archives.tars import BLOCK, Tar, starts_tar
 from holdfast.data.croissant.archives.zips import Zip
 

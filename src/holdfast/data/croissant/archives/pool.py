@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from holdfast.data.croissant.archives.archive import Archive
-from holdfast.data.croissant.archives.limits import Limits, too_much
+from holdfast.data.croissant.archives.archive import Archive, Limits, too_much
 from holdfast.data.croissant.archives.opening import open_archive, says_zip
 from holdfast.data.croissant.archives.unpacking import Scratch
 from holdfast.data.croissant.archives.zips import Zip

@@ -9,10 +9,16 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
-from holdfast.data.croissant.archives.archive import STEP, Archive, Opener, damaged
+from holdfast.data.croissant.archives.archive import (
+    STEP,
+    Archive,
+    Limits,
+    Opener,
+    damaged,
+    too_much,
+)
 from holdfast.data.croissant.archives.entry_names import clean, refused, taken_twice
 from holdfast.data.croissant.archives.inflating import Compression, Inflated
-from holdfast.data.croissant.archives.limits import Limits, too_much
 from holdfast.errors import InputError
 
 BLOCK = 512

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import IO
 
-from holdfast.data.croissant.archives.archive import STEP, Archive, damaged
+from holdfast.data.croissant.archives.archive import STEP, Archive, Limits, damaged, too_much
 from holdfast.data.croissant.archives.entry_names import clean, common_climb, refused, taken_twice
 from holdfast.data.croissant.archives.inflating import DAMAGE
-from holdfast.data.croissant.archives.limits import Limits, too_much
 from holdfast.errors import InputError
 
 _UNIX_SYSTEMS = (3, 19)  # whose directories say what kind of file a member is

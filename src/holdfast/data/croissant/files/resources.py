@@ -12,9 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from holdfast.data.croissant.archives.archive import Archive
+from holdfast.data.croissant.archives.archive import Archive, Limits
 from holdfast.data.croissant.archives.inflating import Inflated, compression_of
-from holdfast.data.croissant.archives.limits import Limits
 from holdfast.data.croissant.archives.pool import ArchivePool, Key, where_of
 from holdfast.data.croissant.archives.unpacking import Scratch
 from holdfast.data.croissant.archives.zips import Zip

@@ -27,9 +27,8 @@ from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules
     on_values,
 )
 from holdfast.data.croissant.rules.context import Context
-from holdfast.data.croissant.rules.findings import Finding, Severity
 from holdfast.data.croissant.rules.sarif import log
-from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Rule
+from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Finding, Rule, Severity
 from holdfast.numbers import counted
 
 HowMuch = Literal["sample", "full"]

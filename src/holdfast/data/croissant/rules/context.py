@@ -17,10 +17,9 @@ from holdfast.data.croissant.document.model import (
 )
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.terms import Thing, Value, term_of
-from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.roles import Part, parts
 from holdfast.data.croissant.rules.spelling import NEEDED, Misspelt, misspelt
-from holdfast.data.croissant.rules.table import Breach
+from holdfast.data.croissant.rules.table import Breach, Severity
 from holdfast.data.croissant.rules.wording import bare, called, nearest, question, quoted
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.records import LazyRecordSet, Selection
 from holdfast.data.croissant.planning.origins import Origin, leaves
-from holdfast.data.croissant.rules.findings import Finding, Severity
+from holdfast.data.croissant.rules.table import Finding, Severity
 from holdfast.data.croissant.rules.value_tests import Tested, test_values
 from holdfast.data.croissant.scanning.scans import column_names
 from holdfast.errors import InputError

@@ -18,8 +18,15 @@ from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.planning.selecting import comparable, equal
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
-from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
-from holdfast.data.croissant.rules.table import DATA_RULES, Breach, rule
+from holdfast.data.croissant.rules.table import (
+    DATA_RULES,
+    ERROR,
+    NOTE,
+    WARNING,
+    Breach,
+    Finding,
+    rule,
+)
 from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 from holdfast.data.croissant.scanning.columns import Column, identifier

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.context import Context, malformed
-from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, NOTE, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import bare, did_you_mean, quoted
 
 VERSIONS = tuple(f"http://mlcommons.org/croissant/{number}" for number in ("1.0", "1.1"))

@@ -8,8 +8,7 @@ from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import DATA_TYPES
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.context import Context, about, cycles, malformed, way_round
-from holdfast.data.croissant.rules.findings import ERROR, WARNING
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import bare, did_you_mean, quoted
 
 _ORIGINS = ("cr:source", "cr:value", "cr:subField")

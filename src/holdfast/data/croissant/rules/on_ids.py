@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from holdfast.data.croissant.document.terms import Thing, Value
 from holdfast.data.croissant.rules.context import Context
-from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import TARGETS, Part, Role
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 
 _CLASSES: dict[Role, tuple[str, ...]] = {

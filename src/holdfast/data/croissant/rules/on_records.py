@@ -9,8 +9,7 @@ from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.rules import kinds
 from holdfast.data.croissant.rules.context import Context, about, below
-from holdfast.data.croissant.rules.findings import ERROR, WARNING
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import and_others, called, quoted
 
 

@@ -17,8 +17,7 @@ from holdfast.data.croissant.rules.context import (
     missing,
     way_round,
 )
-from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, NOTE, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import called, did_you_mean, quoted
 
 _REGISTERED = frozenset(mimetypes.MimeTypes().types_map[True].values())

@@ -11,10 +11,9 @@ from holdfast.data.croissant.planning.origins import CIRCULAR, Fields
 from holdfast.data.croissant.planning.plan import Planner
 from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.context import Context, malformed
-from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.on_fields import source_cycle
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import and_others, bare, called, did_you_mean, quoted
 from holdfast.errors import InputError
 

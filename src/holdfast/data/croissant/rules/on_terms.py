@@ -8,8 +8,7 @@ from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry
 from holdfast.data.croissant.document.vocabulary import canonical
 from holdfast.data.croissant.rules.context import Context
-from holdfast.data.croissant.rules.findings import ERROR, WARNING
-from holdfast.data.croissant.rules.table import JSON, Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, JSON, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
 
 # What a loader cannot do without: where these mean something else, nothing is found. Not `replace`, which

@@ -9,9 +9,8 @@ from holdfast.data.croissant.document.model import Field, Source, Transform
 from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.context import Context, malformed
-from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import STEPS
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, WARNING, Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
 from holdfast.data.croissant.scanning.types import data_type
 

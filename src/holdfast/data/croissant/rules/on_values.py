@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from holdfast.data.croissant.document.terms import Entry, Value
 from holdfast.data.croissant.rules.context import Context
-from holdfast.data.croissant.rules.findings import ERROR
 from holdfast.data.croissant.rules.roles import Role
-from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.table import ERROR, Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
 
 

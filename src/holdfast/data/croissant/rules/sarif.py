@@ -8,8 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast import __version__
-from holdfast.data.croissant.rules.findings import Finding
-from holdfast.data.croissant.rules.table import DATA_RULES, RULES
+from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Finding
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

@@ -33,7 +33,7 @@ from holdfast.data.records.format.layout import (
     decode_contents,
 )
 from holdfast.data.records.format.manifest import NAME, Manifest
-from holdfast.data.records.reading.ahead import in_order
+from holdfast.data.records.reading.records import in_order
 from holdfast.data.records.reading.stores import MissingFile, Store, open_store
 from holdfast.data.records.sources import Source
 from holdfast.data.records.writing.generations import LOCK, REJECTED

@@ -20,11 +20,17 @@ from typing import Any, Literal
 from holdfast.answer import Answer, Finding, Value, measured
 from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.data.records.export.names import FileNames, Keys
-from holdfast.data.records.export.samples import Samples, image_bytes, samples
-from holdfast.data.records.export.values import LABEL, class_of, json_line, json_row
-from holdfast.data.records.reading.ahead import in_order
+from holdfast.data.records.export.samples import (
+    LABEL,
+    Samples,
+    class_of,
+    image_bytes,
+    json_line,
+    json_row,
+    samples,
+)
 from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix, damaged
-from holdfast.data.records.reading.records import Records, checked_fidelity, open_records
+from holdfast.data.records.reading.records import Records, checked_fidelity, in_order, open_records
 from holdfast.data.records.reading.stores import Store, local_folder
 from holdfast.data.records.sources.example import MAGIC_BYTES, image_kind
 from holdfast.errors import InputError, StoreError

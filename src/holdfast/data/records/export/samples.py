@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
-from holdfast.data.records.export.values import LABEL, class_of, json_row
+import pyarrow as pa
+
 from holdfast.data.records.format.layout import Contents
 from holdfast.data.records.reading.records import Records, checked_fidelity, open_records
 from holdfast.data.records.reading.stores import Store
 from holdfast.errors import InputError
+from holdfast.plain import plain
 
 
 @dataclass(frozen=True)
@@ -119,3 +124,53 @@ def _sizes(contents: Contents, image: int) -> list[int]:
     """[G] bytes of an image at each fidelity, with its end marker."""
     sizes = contents.lengths[image].cumsum(dtype="int64")
     return [int(size) + (0 if contents.opaque[image] else 2) for size in sizes]
+
+
+LABEL = "label"
+
+
+def json_row(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    """The user's columns of one image: bytes in base64, times as ISO texts, JSON texts as what they say.
+
+    Args:
+        row: name -> value; others than the schema's are left out.
+        schema: the columns.
+    """
+    return {
+        column.name: _json_value(row[column.name], column)
+        for column in schema
+        if column.name != "id"
+    }
+
+
+def _json_value(value: Any, column: pa.Field) -> Any:
+    if isinstance(value, str) and (column.metadata or {}).get(b"encoding") == b"json":
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    return plain(value)
+
+
+def class_of(label: Any, classes: list[str] | None) -> str | None:
+    """The name of a label's class, None where it has none."""
+    if classes is None or not isinstance(label, int) or not 0 <= label < len(classes):
+        return None
+    return classes[label]
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """One line of JSON."""
+    return (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()

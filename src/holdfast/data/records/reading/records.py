@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -37,6 +38,7 @@ from holdfast.remote import Buffer
 
 if TYPE_CHECKING:
     from holdfast.data.records.reading.caching import Cache
+
 
 __all__ = ["Damaged", "Fault", "Prefix", "Records", "open_records"]
 
@@ -437,3 +439,24 @@ def checked_fidelity(fidelity: object, groups: int, path: str | None = None) -> 
             expected=f"1 to {groups}, or full",
         )
     return int(fidelity)
+
+
+Outcome = TypeVar("Outcome")
+
+
+def in_order(
+    work: Callable[[int], Outcome], count: int, threads: int
+) -> Generator[Outcome, None, None]:
+    """Results of `work` for 0..count - 1 in order; a few more than `threads` are held at a time."""
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Outcome]] = deque()
+        try:
+            for number in range(count):
+                waiting.append(pool.submit(work, number))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for one in waiting:
+                one.cancel()
