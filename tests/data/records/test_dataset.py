@@ -382,7 +382,7 @@ def test_on_threads_too_the_wait_is_storages_until_the_bytes_are_there(folder):
 
     def make(read, image, fidelity):
         clock.now += 60
-        return read.held
+        return read.data
 
     plan = streaming.Plan(*(np.array([one]) for one in (3, 0, 1)))
     with pytest.MonkeyPatch.context() as patch:

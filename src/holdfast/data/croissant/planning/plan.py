@@ -172,6 +172,7 @@ class Planner:
         used = {shape.origins[leaf.id].table for leaf in looked_at}
         used |= {group.key.table for group in groups}
         shrink = any(name == records.id for name, _ in trail)
+        # 3. Of them those that are asked for, or that joins between these need.
         tables = shape.keeping(used - {CONSTANT}, self.fields, shrink)
         parts = [
             Part(table, f"t{i}", links=shape.joined.get(table, ()))
