@@ -349,8 +349,8 @@ def search(
     # 1. Frontiers in the order of A's depth: what is behind one cannot lower a cost in it.
     for frontier in range(frontiers):
         states = members(fronts.head[frontier], table.behind)
-        # 2. Settle: expand within the frontier until no cost falls (Bellman and Ford), at most once per
-        # state.
+        # 2. Settle: expand within the frontier until no cost falls (Bellman and Ford), in at most as many
+        # rounds as there are states: more mean a cycle of negative cost.
         rounds = 0
         forward = len(states) == 0
         while True:
