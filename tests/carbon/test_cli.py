@@ -8,12 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from holdfast import carbon, cli
+from command_line import answer
+from holdfast import carbon
 from holdfast.why import why
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "carbon"
@@ -21,14 +21,6 @@ SIGNAL, LOAD, PENALTIES = (
     EXAMPLES / name for name in ("CISO_2022-05.csv", "load.csv", "penalties.toml")
 )
 PLAN = ("carbon", "plan", "--load", LOAD, "--signal", SIGNAL)
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*map(str, words), "--json"])
-    printed = capsys.readouterr()
-    assert ended.value.code == code, printed.err
-    return json.loads(printed.out) if code == 0 else json.loads(printed.err)["error"]
 
 
 def test_plan(capsys: pytest.CaptureFixture[str]) -> None:

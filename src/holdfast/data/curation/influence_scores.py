@@ -29,7 +29,7 @@ _ROWS = 4096  # points at a time, so that products stay in a few hundred MiB
 # Least pivots that products in each precision compute to 1e-3 or better; float32 takes half the time.
 _PIVOTS: tuple[tuple[type, float], ...] = ((np.float32, 1e-3), (np.float64, 1e-11))
 
-LARGEST = 1e60  # Fourth powers of larger numbers leave the range of a float
+LARGEST = np.float64(1e60)  # Fourth powers of larger numbers leave the range of a float
 
 
 @dataclass(frozen=True)
