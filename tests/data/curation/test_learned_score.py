@@ -166,7 +166,7 @@ def test_the_score_is_the_sum_of_the_odds_of_two_regressions() -> None:
     vectors /= np.abs(vectors).max()  # so that no column is scaled alike by chance
     clean = copies(np.arange(n), vectors, np.zeros(n))
     broken = copies(np.arange(0, n, 2), vectors[::2], np.ones(50))
-    wrong = copies(np.arange(n), vectors + [0.3, 0, 0], np.zeros(n))
+    wrong = copies(np.arange(n), vectors + np.array([0.3, 0, 0]), np.zeros(n))
     cells: dict[Any, Copies] = {("brackets", 1.0): broken, ("indices", 0.2): wrong}
     made = LearnedScore(clean, cells, fold)
     for held_out in range(5):
