@@ -43,25 +43,6 @@ def test_an_area_is_that_of_scikit_learn_and_of_mann_and_whitney(case: tuple[Any
         assert auroc(scale[None], bad[None], np.ones(len(bad), bool)).value == area.value
 
 
-@given(scored(), st.integers(0, 2**16))
-def test_files_that_are_left_out_and_their_order_change_nothing(
-    case: tuple[Any, Any], seed: int
-) -> None:
-    scores, bad = case
-    rng, n = np.random.default_rng(seed), len(bad)
-    area = auroc(scores[None], bad[None], np.ones(n, bool))
-    order = rng.permutation(n)
-    moved = auroc(scores[None, order], bad[None, order], np.ones(n, bool))
-    assert moved.value == pytest.approx(area.value)
-    assert moved.derivatives == pytest.approx(area.derivatives[order])
-    more = np.r_[scores, rng.normal(size=3)], np.r_[bad, True, False, True], np.arange(n + 3) < n
-    wide = auroc(more[0][None], more[1][None], more[2])
-    assert wide.value == area.value
-    assert wide.derivatives.tolist() == [*area.derivatives.tolist(), 0, 0, 0]
-    twice = auroc(np.array([scores, scores]), np.array([bad, bad]), np.ones(n, bool))
-    assert twice.standard_error == pytest.approx(area.standard_error)
-
-
 def delong(bad: Any, good: Any) -> float:
     """The variance of an area by DeLong, DeLong and Clarke-Pearson (1988), equation 3, pair by pair."""
     psi = np.array([[(x > y) + 0.5 * (x == y) for y in good] for x in bad])

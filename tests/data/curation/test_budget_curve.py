@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from labelled_points import points, refusal
+from labelled_points import points
 from scipy.stats import t
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit
@@ -19,7 +17,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from command_line import answer
 from holdfast.data.curation import AugmentationSelector, LabelledFeatures, augment
 from holdfast.data.curation.augmentation import splits
-from holdfast.data.curation.budget_curve import MATTERS, MATTERS_OF_ERRORS, interval, judged
+from holdfast.data.curation.budget_curve import interval
 
 
 def shifted(n: int = 60, classes: int = 2, seed: int = 0) -> LabelledFeatures:
@@ -209,21 +207,6 @@ def test_the_command_refuses(
     assert (error["code"], error.get("place")) == (code, place)
 
 
-def test_the_same_seed_is_the_same_answer_and_another_is_not() -> None:
-    data, selector = shifted(), AugmentationSelector(policy="uniform", random_state=4)
-    one, same = (augment(data, selector, fractions=(), splits=2, seed=4) for _ in range(2))
-    assert one.to_dict() == same.to_dict()
-    other = augment(data, replace(selector, random_state=5), fractions=(), splits=2, seed=5)
-    assert other.selected != one.selected
-
-
-def test_one_split_and_shapes_that_do_not_fit_are_refused() -> None:
-    data = shifted()
-    assert refusal(augment, data, splits=1) == ("out-of-range", "splits")
-    for augmented in (data.augmented[:, :0], data.augmented[:-1], data.augmented[..., :2]):
-        assert refusal(replace, data, augmented=augmented) == ("invalid-value", "augmented")
-
-
 # --- Intervals and verdicts ------------------------------------------------------------------------
 
 
@@ -236,22 +219,3 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         low, high = interval(values)[1:]
         held += low <= 0 <= high
     assert 0.93 <= held / 1000 <= 0.97
-
-
-three = st.tuples(*[st.floats(-0.2, 0.2)] * 3).map(lambda v: (sorted(v)[1], min(v), max(v)))
-
-
-@given(three, three, st.floats(0.001, 0.1))
-def test_a_verdict_never_says_more_than_its_intervals(
-    gain: tuple[float, float, float], advantage: tuple[float, float, float], matters: float
-) -> None:
-    verdict = judged(gain, advantage, matters)
-    assert (verdict == "use") == (gain[1] > 0 and advantage[1] > 0)
-    assert (verdict == "random is better") == (gain[1] > 0 > advantage[2])
-    assert verdict != "no gain" or gain[2] <= matters
-    assert verdict != "random is as good" or max(map(abs, advantage[1:])) <= matters
-    # With more data the intervals shrink to their middle, and something can be told.
-    if abs(gain[0]) > 1e-9 and abs(advantage[0]) > 1e-9:
-        told = judged((gain[0],) * 3, (advantage[0],) * 3, matters)
-        assert told != "too little data"
-    assert (MATTERS, MATTERS_OF_ERRORS) == (0.005, 0.1)

@@ -92,17 +92,6 @@ def test_indices_are_off_by_one_and_keys_are_not(index: str, changes: set[str | 
     assert results == {None if one is None else f"a[{one}]".encode() for one in changes}
 
 
-def test_the_rate_is_the_share_of_the_places() -> None:
-    language = language_of(".py")
-    assert language is not None
-    source = b"f(1)\n" * 50
-    for rate, removed in ((0.0, 1), (0.2, 10), (1.0, 50)):
-        corrupted = corrupt(source, language, "brackets", rate)
-        assert corrupted is not None
-        assert source.count(b")") - corrupted.count(b")") == removed
-    assert corrupt(source, language, "conditions") is None
-
-
 @given(st.text(alphabet="if(a)[]{}:\n 1<=!éx", max_size=80), st.sampled_from(list(SOURCES)))
 def test_any_text_is_corrupted_or_left(text: str, suffix: str) -> None:
     language = language_of(suffix)

@@ -120,11 +120,6 @@ def test_what_was_embedded_is_never_asked_for_again(first: list[str], second: li
         assert sorted(other.asked) == sorted(set(second))
 
 
-def test_without_an_identity_nothing_is_kept(tmp_path: Path) -> None:
-    embed(["a"], 1, lambda texts: np.ones((len(texts), 2)), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "vectors",
     [
@@ -140,12 +135,6 @@ def test_without_an_identity_nothing_is_kept(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_vectors_that_cannot_be_used(vectors: Any) -> None:
     call = lambda: embed(["a", "b"], 2, lambda texts: vectors)  # noqa: E731
-    assert refusal(call) == ("invalid-value", "embedder")
-
-
-def test_blocks_of_other_dimensions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding, "BLOCK", 1)
-    call = lambda: embed(["a", "bb"], 2, lambda texts: np.ones((1, len(texts[0]))))  # noqa: E731
     assert refusal(call) == ("invalid-value", "embedder")
 
 

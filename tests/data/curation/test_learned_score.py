@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from holdfast.data.curation.languages import language_named
 from holdfast.data.curation.learned_score import Copies, LearnedScore
-from holdfast.data.curation.syntax_features import BUCKETS, SyntaxFeatures, matrix, syntax_features
+from holdfast.data.curation.syntax_features import BUCKETS, SyntaxFeatures, syntax_features
 
 PYTHON = language_named("python")
 
@@ -82,21 +82,6 @@ def test_patterns_are_what_conditions_and_indices_look_like() -> None:
     assert sum((Counter(found) - Counter(other)).values()) == 4  # the four of that comparison
 
 
-def test_the_matrix_holds_the_logarithms_of_counts() -> None:
-    features = [
-        SyntaxFeatures(9, 1, (1.0, 2.0, 0.5, 0.0, 1.0), {3: 1, 7: 5}),
-        SyntaxFeatures(4, 0, (0.0,) * 5, {}),
-        SyntaxFeatures(5, 0, (0.0,) * 5, {7: 2, BUCKETS - 1: 1}),
-    ]
-    measures, patterns = matrix(features)
-    expected = np.zeros((3, BUCKETS))
-    for row, file in enumerate(features):
-        for bucket, count in file.patterns.items():
-            expected[row, bucket] = np.log(1 + count)
-    assert patterns.toarray() == pytest.approx(expected)
-    assert measures.tolist() == [list(file.measures) for file in features]
-
-
 # --- The score -------------------------------------------------------------------------------------
 
 
@@ -135,28 +120,6 @@ def test_a_score_of_nothing_is_a_coin_toss() -> None:
     """The mark of a file would tell a model that saw its copies everything that there is."""
     held_out = [area(LearnedScore(*trial(150, seed, 0.0))) for seed in range(4)]
     assert np.mean(held_out) == pytest.approx(0.5, abs=0.03)
-
-
-def test_no_score_depends_on_the_file_itself() -> None:
-    clean, bad, fold = trial(60, 1, 1.0)
-    before = LearnedScore(clean, bad, fold)
-    # File 7 becomes another one in all its copies: its scores change, those of its fold do not.
-    other = np.array(clean.vectors)
-    other[7] = 5
-    changed = {
-        cell: Copies(
-            each.index, np.where(np.arange(60)[:, None] == 7, other, each.vectors), each.syntax
-        )
-        for cell, each in bad.items()
-    }
-    after = LearnedScore(Copies(clean.index, other, clean.syntax), changed, fold)
-    same = (fold == fold[7]) & (np.arange(60) != 7)
-    assert after.clean[same] == pytest.approx(before.clean[same])
-    assert after.corrupted["conditions", 1.0][same] == pytest.approx(
-        before.corrupted["conditions", 1.0][same]
-    )
-    assert after.clean[7] != pytest.approx(before.clean[7])
-    assert (after.clean != before.clean)[fold != fold[7]].any()
 
 
 def test_the_score_is_the_sum_of_the_odds_of_two_regressions() -> None:

@@ -16,7 +16,6 @@ from labelled_points import points, refusal, rotation
 from scipy.stats import chisquare
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import pairwise_distances
 from sklearn.svm import LinearSVC
 
 from holdfast.data.curation import AugmentationSelector
@@ -47,31 +46,11 @@ def test_draws_in_proportion_are_those_of_plackett_and_luce() -> None:
     assert fits(Counter(tuple(draw.tolist()) for draw in draws), chances)
 
 
-@given(st.integers(0, 2**16), st.sampled_from([1e-300, 2.0**-40, 2.0**40, 1e300]))
-def test_the_unit_of_scores_draws_nothing_else(seed: int, unit: float) -> None:
-    scores = np.random.default_rng(seed).random(20)
-    for policy in ("deterministic", "proportional", "uniform"):
-        one, other = (
-            choose(policy, each, 8, np.random.default_rng(seed), scores[:, None])  # type: ignore[arg-type]
-            for each in (scores, unit * scores)
-        )
-        assert one.tolist() == other.tolist()
-
-
 @given(st.lists(st.sampled_from([0.0, 5e-324, 0.5, 1.0, 1e300]), max_size=12), st.data())
 def test_the_highest_scores_are_those_of_a_stable_sort(scores: list[float], data: Any) -> None:
     k = data.draw(st.integers(0, len(scores)))
     taken = choose("deterministic", np.array(scores), k, np.random.default_rng(0), np.ones((0, 1)))
     assert taken.tolist() == sorted(range(len(scores)), key=lambda n: -scores[n])[:k]
-
-
-def test_what_has_no_score_is_drawn_last() -> None:
-    scores = np.array([0.0, 3.0, 0.0, 1e-250, 2.0])
-    for seed in range(50):
-        rng = np.random.default_rng(seed)
-        taken = choose("proportional", scores, 5, rng, scores[:, None]).tolist()
-        assert set(taken[:2]) == {1, 4}
-        assert taken[2] == 3
 
 
 def test_clusters_give_their_best_in_turn() -> None:
@@ -127,19 +106,6 @@ def test_no_more_points_than_the_rank_are_drawn() -> None:
     assert refusal(k_dpp, flat, 3, rng) == ("out-of-range", "fraction")
     assert refusal(k_dpp, np.zeros((4, 2)), 1, rng) == ("out-of-range", "fraction")
     assert k_dpp(flat, 0, rng).tolist() == []
-
-
-def test_a_diverse_choice_is_more_diverse_than_chance() -> None:
-    rng = np.random.default_rng(2)
-    vectors = rng.normal(size=(60, 6)) * np.r_[4, 3, 2, 1, 1, 1]
-    vectors[:40] = vectors[0] + 0.01 * rng.normal(size=(40, 6))  # most points are nearly one
-
-    def nearest(policy: Any) -> float:
-        sets = [choose(policy, np.ones(60), 5, rng, vectors) for _ in range(20)]
-        distances = [pairwise_distances(vectors[s]) + 1e9 * np.eye(5) for s in sets]
-        return float(np.median([each.min() for each in distances]))
-
-    assert nearest("dpp") > 3 * nearest("uniform")
 
 
 # --- The selector ----------------------------------------------------------------------------------
@@ -219,22 +185,6 @@ def test_points_and_the_transforms_of_the_chosen_ones(downweight: bool) -> None:
     assert (weight is None) != downweight
     assert weight is None or weight == pytest.approx([third, 1, *[third] * 5])
     assert together(x, y, augmented, np.empty(0, np.int64), downweight)[2] is None
-
-
-def test_transforms_that_are_their_points_weigh_as_one_point() -> None:
-    """Downweighted, a point and its copies are the point: the renewed scores are the first ones."""
-    x, y = points(60, 3, 2, seed=6)
-    augmented = np.repeat(x[:, None], 3, axis=1)
-    once = AugmentationSelector(fraction=0.2).fit(x, y)
-    renewed = AugmentationSelector(fraction=0.2, updates=3, downweight=True).fit(x, y, augmented)
-    assert renewed.selected_.tolist() == once.selected_.tolist()
-
-
-@pytest.mark.parametrize("fraction", [-0.01, 1.01, np.nan, np.inf])
-def test_no_share_beyond_0_and_1(fraction: float) -> None:
-    x, y = points(20, 3, 2)
-    selector = AugmentationSelector(fraction=fraction)
-    assert refusal(selector.fit, x, y) == ("out-of-range", "fraction")
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.0, 0), (1e-9, 0), (0.05, 1), (1.0, 20)])

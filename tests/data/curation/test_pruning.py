@@ -14,31 +14,17 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from labelled_points import refusal
+from labelled_points import program
 from sklearn.metrics import roc_auc_score
 
 from command_line import answer
 from holdfast.data.curation import calibrate, prune
-from holdfast.data.curation.calibration import FOLDS, RATES, Calibration, some
+from holdfast.data.curation.calibration import FOLDS, RATES, Calibration
 from holdfast.data.curation.corruption import FAMILIES, corrupt
 from holdfast.data.curation.pruning import Pruning, highest
 from holdfast.data.curation.source_files import SourceFolder
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "source"
-
-
-def program(rng: np.random.Generator) -> str:
-    """Functions that loop, test and index, of any length."""
-    names = [f"{a}{b}" for a in ("row", "node", "edge", "time") for b in ("", "s", "_id")]
-    parts = []
-    for _ in range(rng.integers(2, 7)):
-        f, x, y = (str(name) for name in rng.choice(names, 3, replace=False))
-        parts.append(
-            f"def {f}_{rng.integers(999)}({x}):\n    for {y} in {x}:\n"
-            f"        if {y}[{rng.integers(4)}] == {rng.integers(99)}:\n"
-            f"            return {x}[{rng.integers(3)}] + {rng.integers(9999)}\n\n"
-        )
-    return "".join(parts)
 
 
 class Letters:
@@ -137,14 +123,6 @@ def test_the_command_calibrates_as_the_function_does(
     made = calibrate(moved, cache=tmp_path / "cache")
     again = json.loads(json.dumps(made.to_dict(), default=str))
     assert {**printed, "folder": ""} == {**again, "folder": ""}
-
-
-@given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 99))
-def test_a_sample_has_different_places_in_order(count: int, most: int, seed: int) -> None:
-    places = some(count, most, seed).tolist()
-    assert places == sorted(set(places))
-    assert len(places) == min(count, most)
-    assert set(places) <= set(range(count))
 
 
 # --- Pruning ---------------------------------------------------------------------------------------
@@ -248,9 +226,3 @@ def test_the_command_prunes_as_the_function_does(
         error = answer(capsys, *command[:6], tmp_path / "c", "--fraction", share, code=2)
         assert error["code"] == "usage"
     assert not (tmp_path / "c").exists()
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.1, np.nan])
-def test_no_share_beyond_0_and_1(fraction: float, code: Path, tmp_path: Path) -> None:
-    found = refusal(prune, code, tmp_path / "out", "longest", fraction)
-    assert found == ("out-of-range", "fraction")
