@@ -92,6 +92,11 @@ def nodes(root: Node) -> Iterator[Node]:
         stack.extend(reversed(node.children))
 
 
+def text_of(node: Node) -> str:
+    """The source of a node."""
+    return (node.text or b"").decode(errors="replace")
+
+
 def _brackets(root: Node, language: Language, rng: random.Random) -> Iterator[list[Edit]]:
     for node in nodes(root):
         if node.type in (")", "]", "}") and node.end_byte > node.start_byte:
@@ -122,7 +127,7 @@ def _inverted(node: Node, language: Language) -> Edit:
     if operator := comparison(node):
         start, end, text = operator
         return start, end, _OPPOSITES[text].encode()
-    text = (node.text or b"").decode()
+    text = text_of(node)
     if node.type in ("not_operator", "unary_expression") and text.startswith(language.negation):
         return node.start_byte, node.end_byte, text.removeprefix(language.negation).encode()
     negated = text if _SIMPLE.fullmatch(node.type) else f"({text})"
@@ -148,7 +153,7 @@ def comparison(node: Node) -> tuple[int, int, str] | None:
 def _indices(root: Node, language: Language, rng: random.Random) -> Iterator[list[Edit]]:
     for captures in language.matches(root):
         for node in captures.get("index", ()):
-            changed = _off_by_one((node.text or b"").decode(errors="replace"), node, rng)
+            changed = _off_by_one(text_of(node), node, rng)
             if changed is not None:
                 yield [(node.start_byte, node.end_byte, changed.encode())]
 
