@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from command_line import answer
@@ -99,10 +100,19 @@ def test_schedules(tmp_path: Path) -> None:
     assert [float(row["planned_mw"]) for row in rows] == pytest.approx(
         made.after.T.ravel().tolist()
     )
-    assert (
-        json.loads(carbon.write_schedule(made, tmp_path / "p", "json").read_text())[0]
-        == (made.schedule.slice(0, 1).to_pylist()[0])
-    )
+    json_rows = json.loads(carbon.write_schedule(made, tmp_path / "p", "json").read_text())
+    assert json_rows == made.schedule.to_pylist()
+    # What was planned, read as a load of its own: it draws the same, emits the same, peaks the same.
+    frame = pd.read_csv(tmp_path / "plan.csv")
+    wide = frame.pivot(index="time", columns="workload", values="planned_mw")
+    assert wide.index.is_monotonic_increasing
+    wide[list(made.names)].to_csv(tmp_path / "load.csv")
+    again = carbon.plan(carbon.read_load(tmp_path / "load.csv"), signal, flex=0.0)
+    assert again.kg_before == pytest.approx(made.kg_after)
+    assert again.saved_share == pytest.approx(0, abs=1e-9)
+    assert again.peaks[0] == pytest.approx(made.peaks[1])
+    grams = frame.groupby("time")["g_per_kwh"].first()
+    assert made.kg_after == pytest.approx(wide.sum(axis=1) @ grams)
 
 
 def test_names_of_workloads_cannot_run_commands(tmp_path: Path) -> None:
