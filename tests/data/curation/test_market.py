@@ -191,6 +191,10 @@ def test_a_seller_with_one_class_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         Market.build(tmp_path / "m", {"one": (x[y == 1], y[y == 1], Price(top=1))}, (x, y))
     assert (refused.value.code, refused.value.place) == ("no-data", "one")
+    half = np.where(np.arange(30) == 4, np.nan, y)
+    with pytest.raises(InputError) as refused:
+        Market.build(tmp_path / "n", {"two": (x, half, Price(top=1))}, (x, y))
+    assert (refused.value.code, refused.value.place) == ("invalid-value", "two, row 4")
 
 
 def test_nothing_is_bought_without_money(market: Market) -> None:

@@ -243,7 +243,7 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
     labels = "y" if place == "x" else place
     if y.dtype.kind == "f":
         numbers = np.asarray(y, float)
-        finite(numbers[:, None], "y")
+        finite(numbers[:, None], labels)
         parts = numbers[numbers % 1 != 0]
         if parts.size:
             raise InputError(
