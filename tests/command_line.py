@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from holdfast import cli
 from holdfast.command import run
 
 
@@ -49,3 +53,12 @@ def invoke(app: Any, words: Sequence[str | Path], stdin: bytes | str | None = No
     out.flush(), err.flush()
     printed, remarks = (stream.buffer.getvalue() for stream in (out, err))  # type: ignore[attr-defined]
     return Result(code, printed, remarks.decode(), exception)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
+    """The JSON of a command of the house, or of its error where it ends with another code than 0."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*map(str, words), "--json"])
+    printed = capsys.readouterr()
+    assert ended.value.code == code, printed.err
+    return json.loads(printed.out) if code == 0 else json.loads(printed.err)["error"]

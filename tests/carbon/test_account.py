@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from command_line import answer
 from holdfast import fleet
 from holdfast.carbon.accounting import Account, account
 from holdfast.carbon.energies import matched
@@ -296,3 +299,78 @@ def test_an_empty_store(tmp_path: Path) -> None:
     fleet.ingest([tmp_path / "sacct.psv"], tmp_path / "store")
     made = account(tmp_path / "store", signal_of([1.0]))
     assert (made.totals["energy_kwh"], made.attempts) == (0, 0)
+
+
+# --- Random logs, minute by minute, by pandas -----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def random_log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    """60 jobs over the end of a year, and what they drew in each of their minutes."""
+    rng, folder = np.random.default_rng(8), tmp_path_factory.mktemp("random")
+    rows, minutes = [], []
+    for number in range(60):
+        start = pd.Timestamp("2025-12-31T12:00") + pd.Timedelta(minutes=int(rng.integers(0, 1500)))
+        end = start + pd.Timedelta(minutes=int(rng.integers(1, 400)))
+        user, gpus = str(rng.choice(["ana", "bo", "chen"])), int(rng.choice([0, 1, 4, 8]))
+        state = str(rng.choice(["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"]))
+        nodes = str(rng.choice(["n1", "n2", "n[1-2]"]))
+        times = [f"{t:%Y-%m-%dT%H:%M:%S}" for t in (start, end)]
+        rows.append(job(number, user, state, *times, nodes, gpus))
+        index = pd.date_range(start, end, freq="1min", inclusive="left")
+        facts = {"job": str(number), "user": user, "state": state, "nodes": nodes, "gpus": gpus}
+        minutes.append(pd.DataFrame({"time": index, **facts}))
+    (folder / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n")
+    fleet.ingest([folder / "sacct.psv"], folder / "store")
+    return folder / "store", pd.concat(minutes, ignore_index=True)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_accounts_are_groups_of_minutes(
+    random_log: tuple[Path, pd.DataFrame], missing: float
+) -> None:
+    store, minutes = random_log
+    rng = np.random.default_rng(9)
+    grams = np.where(rng.random(40) < missing, np.nan, rng.uniform(50, 600, 40))
+    made = account(store, signal_of(grams, "2025-12-31T12:00:00"), pue=1.25, watts_per_gpu=640.0)
+    frame = minutes.copy()
+    frame["energy_kwh"] = frame["gpus"] * 0.64 * 1.25 / 60
+    hour = (frame["time"] - pd.Timestamp("2025-12-31T12:00")) // pd.Timedelta("1h")
+    frame["grams"] = grams[hour]
+    frame["kg_co2"] = frame["energy_kwh"] * frame["grams"] / 1000
+    frame["energy_kwh_without_intensity"] = frame["energy_kwh"].where(frame["grams"].isna(), 0.0)
+    frame["month"] = frame["time"].dt.strftime("%Y-%m")
+    columns = ["energy_kwh", "kg_co2", "energy_kwh_without_intensity"]
+    for name in columns:
+        assert made.totals[name] == pytest.approx(frame[name].sum())
+    frame["node"] = frame["nodes"].map({"n1": ["n1"], "n2": ["n2"], "n[1-2]": ["n1", "n2"]})
+    whole = frame[columns].div(frame["node"].map(len), axis=0)
+    by_node = frame[["node"]].join(whole).explode("node")
+    for key in ("user", "state", "month", "job", "node"):
+        expected = (by_node if key == "node" else frame).groupby(key)[columns].sum()
+        found = rows_of(made, key)
+        assert set(found) == set(expected.index)
+        for name, row in expected.iterrows():
+            known = row["energy_kwh"] - row["energy_kwh_without_intensity"]
+            assert found[name]["energy_kwh"] == pytest.approx(row["energy_kwh"])  # type: ignore[index]
+            if row["energy_kwh"] and known < 1e-9:  # no hour is known: no figure, rather than 0
+                assert found[name]["kg_co2"] is None  # type: ignore[index]
+            else:
+                assert found[name]["kg_co2"] == pytest.approx(row["kg_co2"])  # type: ignore[index]
+    assert made.gpu_hours == pytest.approx(frame["gpus"].sum() / 60)
+    idle = frame.loc[frame["gpus"] == 0, "job"].nunique()
+    assert (made.attempts, made.attempts_without_gpus) == (60, idle)
+
+
+def test_the_command_accounts_as_the_function_does(
+    random_log: tuple[Path, pd.DataFrame], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, _ = random_log
+    words = ("carbon", "account", store, "--pue", "1.3", "--watts-per-gpu", "500")
+    printed = answer(capsys, *words, "--intensity", "385")
+    made = account(store, 385.0, pue=1.3, watts_per_gpu=500.0)
+    expected = json.loads(json.dumps(made.to_dict(), default=str))
+    assert {key: printed[key] for key in expected} == expected
+    (tmp_path / "signal.csv").write_text("timestamp,value,unit,kind\n2026-01-01,1,g/kWh,average\n")
+    for intensity, code in ((tmp_path / "signal.csv", "naive-time"), ("-1", "out-of-range")):
+        assert answer(capsys, *words, "--intensity", intensity, code=2)["code"] == code

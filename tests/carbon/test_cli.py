@@ -8,12 +8,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from holdfast import carbon, cli
+from command_line import answer
+from holdfast import carbon
 from holdfast.why import why
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "carbon"
@@ -21,14 +22,6 @@ SIGNAL, LOAD, PENALTIES = (
     EXAMPLES / name for name in ("CISO_2022-05.csv", "load.csv", "penalties.toml")
 )
 PLAN = ("carbon", "plan", "--load", LOAD, "--signal", SIGNAL)
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*map(str, words), "--json"])
-    printed = capsys.readouterr()
-    assert ended.value.code == code, printed.err
-    return json.loads(printed.out) if code == 0 else json.loads(printed.err)["error"]
 
 
 def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,10 +100,19 @@ def test_schedules(tmp_path: Path) -> None:
     assert [float(row["planned_mw"]) for row in rows] == pytest.approx(
         made.after.T.ravel().tolist()
     )
-    assert (
-        json.loads(carbon.write_schedule(made, tmp_path / "p", "json").read_text())[0]
-        == (made.schedule.slice(0, 1).to_pylist()[0])
-    )
+    json_rows = json.loads(carbon.write_schedule(made, tmp_path / "p", "json").read_text())
+    assert json_rows == made.schedule.to_pylist()
+    # What was planned, read as a load of its own: it draws the same, emits the same, peaks the same.
+    frame = pd.read_csv(tmp_path / "plan.csv")
+    wide = frame.pivot(index="time", columns="workload", values="planned_mw")
+    assert wide.index.is_monotonic_increasing
+    wide[list(made.names)].to_csv(tmp_path / "load.csv")
+    again = carbon.plan(carbon.read_load(tmp_path / "load.csv"), signal, flex=0.0)
+    assert again.kg_before == pytest.approx(made.kg_after)
+    assert again.saved_share == pytest.approx(0, abs=1e-9)
+    assert again.peaks[0] == pytest.approx(made.peaks[1])
+    grams = frame.groupby("time")["g_per_kwh"].first()
+    assert made.kg_after == pytest.approx(wide.sum(axis=1) @ grams)
 
 
 def test_names_of_workloads_cannot_run_commands(tmp_path: Path) -> None:

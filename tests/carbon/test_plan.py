@@ -201,26 +201,6 @@ def test_fair_is_what_cvxpy_finds() -> None:
         assert part.penalty.value(d) <= limit * part.entitlement * (1 + 1e-5)
 
 
-def test_the_bound_holds_at_any_feasible_plan() -> None:
-    at, random = window(), np.random.default_rng(5)
-    bound = efficient([at], 0.05)[0].bound
-    for _ in range(50):
-        total = 0.0
-        for part in at.parts:
-            d = random.uniform(part.low / 20, part.high)
-            d = d - d.mean() if part.conserves else d
-            assert part.conserves or (d >= part.low).all()
-            total += part.penalty.value(d) - 0.05 * at.cut(part, d)
-        assert total >= bound
-
-
-def test_at_a_fixed_price_private_optima_add_up_to_the_efficient_plan() -> None:
-    at, price = window(), 0.1
-    [together] = efficient([at], price)
-    alone = [efficient([Window((part,), at.grams, 0)], price)[0] for part in at.parts]
-    assert sum(each.objective for each in alone) == pytest.approx(together.objective, rel=1e-7)
-
-
 def test_two_identical_workloads_are_treated_alike() -> None:
     spec = WorkloadSpec(jobs=50, weights={"squared": 0.02, "backlog_jobs": 0.01})
     pair = tuple(Workload(name, np.full(24, 50.0), spec) for name in "ab")

@@ -57,6 +57,8 @@ LONG = ("MTU.*", "Production Type", r"Generation [(\[]MW[)\]]")
 """Columns of ENTSO-E's export with one row per time and type."""
 ESTIMATED = "(?i)data estimated|isEstimated"
 NO_VALUE = ("", "N/A", "NA", "n/e", "-")
+LARGEST = 1e100
+"""Numbers whose sums stay within the range of a float."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,12 @@ class Records:
         numbers = []
         for place, text in zip(self.places, self.column(name), strict=True):
             try:
-                numbers.append(np.nan if text in NO_VALUE else float(text.replace(",", "")))
+                value = np.nan if text in NO_VALUE else float(text.replace(",", ""))
             except ValueError:
-                raise refused("not a number", "invalid-value", self.path, place, text) from None
+                value = np.inf
+            if abs(value) > LARGEST:
+                raise refused("not a number", "invalid-value", self.path, place, text)
+            numbers.append(value)
         return numbers
 
     def stated(self, name: str) -> str:
@@ -547,6 +552,5 @@ def _standard(path: Path, unit: str, kind: Kind) -> tuple[float, str]:
         if not unit:
             return 1.0, standard
     if factor is None or kwh is None:
-        about = (path, "unit", unit, f"such as {expected}")
-        raise refused("unknown unit", "invalid-value", *about)
+        raise refused("unknown unit", "invalid-value", path, "unit", unit, f"such as {expected}")
     return factor / kwh, standard

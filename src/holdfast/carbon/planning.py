@@ -198,7 +198,6 @@ class Plan(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The power over the signal, and the workloads."""
-        total = f"{brief(self.kg_before)} kg CO2"
         proof = f"no plan of its kind is better by more than a share of {PROVEN:.0e} (dual bound)."
         if self.gap > PROVEN:
             proof = f"the solver stopped short: others may be better by a share of {self.gap:.1e}."
@@ -207,7 +206,7 @@ class Plan(Answer):
         parts = f"{percent(of_time, 2)} comes from {followed}"
         if self.always_share:
             parts += f", {percent(self.always_share, 2)} from what is curtailed in every hour alike"
-        saved = f"{percent(self.saved_share, 2)} of {total}"
+        saved = f"{percent(self.saved_share, 2)} of {brief(self.kg_before)} kg CO2"
         sentence = f"The {self.policy} plan saves {saved}: {parts}; {proof}"
         if "kept_share" in self.extra:
             kept = self.extra["kept_share"]

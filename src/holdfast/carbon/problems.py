@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def aligned(
         raise refused(problem, "no-match", load.source, None, found, expected)
     own = slice((first - start) // HOUR_S, (end - start) // HOUR_S)
     grams = signal.between(first, end)
-    workloads = tuple(Workload(each.name, each.power[own], each.spec) for each in load.workloads)
+    workloads = tuple(replace(each, power=each.power[own]) for each in load.workloads)
     outside = 0 if load.start_s is None else load.hours - len(grams)
     if price is None and carbon_price is None:
         return Problem(workloads, signal, grams, first, grams, outside)

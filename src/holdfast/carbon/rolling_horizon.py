@@ -63,8 +63,8 @@ def rolling(
     problem = aligned(load, signal)
     hours = len(problem.grams)
     if hours < HORIZON_H:
-        problem_is, expected = "too short for a plan on a forecast", f"at least {HORIZON_H} h"
-        raise refused(problem_is, "out-of-range", load.source, None, f"{hours} h", expected)
+        text, expected = "too short for a plan on a forecast", f"at least {HORIZON_H} h"
+        raise refused(text, "out-of-range", load.source, found=f"{hours} h", expected=expected)
 
     def foreseen(first: int, last: int) -> FloatArray:
         return forecast(problem.grams[:first], last - first)

@@ -90,14 +90,12 @@ def _csv(plan: Plan) -> str:
     return out.getvalue()
 
 
-def _script(what: str, remarks: Sequence[str], lines: Iterable[str]) -> tuple[str, list[str]]:
+def _script(what: str, remarks: Sequence[str], lines: Iterable[str]) -> str:
     head = [
         f"holdfast {__version__}: {what}. Review before running; times are seconds since 1970.",
         *remarks,
     ]
-    return "".join(["#!/bin/sh\n", *(f"# {line}\n" for line in head), "set -eu\n", *lines]), [
-        *remarks
-    ]
+    return "".join(["#!/bin/sh\n", *(f"# {line}\n" for line in head), "set -eu\n", *lines])
 
 
 def _spans(values: Iterable[int], start_s: int) -> Iterator[tuple[int, int, int]]:
@@ -141,7 +139,9 @@ def _slurm(plan: Plan, busy: float, idle: float) -> tuple[str, list[str]]:
         for start, end, count in _spans(counts, plan.start_s):
             if count:
                 lines.append(f"reserve {start} {end} {count} {label}_{start}  # {utc(start)}\n")
-    return _script("reservations that keep nodes idle in hours of high intensity", remarks, lines)
+    return _script(
+        "reservations that keep nodes idle in hours of high intensity", remarks, lines
+    ), remarks
 
 
 def _power_limits(plan: Plan, full: float, least: float) -> tuple[str, list[str]]:
@@ -178,4 +178,6 @@ def _power_limits(plan: Plan, full: float, least: float) -> tuple[str, list[str]
         last = plan.start_s + HOUR_S * len(watts)
         lines.append(f"  at {last} {last + HOUR_S} {full:g}\n  ;;\n")
     lines.append('*) echo "no limits for this workload: $1" >&2; exit 2 ;;\nesac\n')
-    return _script("GPU power limits by hour; usage: sh FILE WORKLOAD, as root", remarks, lines)
+    return _script(
+        "GPU power limits by hour; usage: sh FILE WORKLOAD, as root", remarks, lines
+    ), remarks

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare, spearmanr, t
+from scipy.stats import spearmanr
 
 from holdfast.data.curation import (
     AugmentationSelector,
@@ -16,10 +15,9 @@ from holdfast.data.curation import (
     augment,
     extract_features,
 )
-from holdfast.data.curation.budget_curve import HELD_OUT, interval, judged
+from holdfast.data.curation.budget_curve import judged
 from holdfast.data.curation.influence_scores import Classifier, influence, influence_vectors
-from holdfast.data.curation.policies import choose, k_dpp
-from holdfast.data.curation.suspects import doubtful_labels, label_suspects
+from holdfast.data.curation.suspects import label_suspects
 from holdfast.errors import InputError
 
 
@@ -52,31 +50,6 @@ PYDVL = [0.010183, 0.057826, 0.072665, 0.110973, 1.169305, 0.034857, 0.334396, 0
 def test_influence_equals_the_scores_of_pydvl() -> None:
     x, y = points(24, 3, 2, seed=7)
     assert influence(Classifier.fit(x, y), x, y)[:8] == pytest.approx(PYDVL, abs=1e-4)
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_influence_is_that_of_the_numeric_hessian(classes: int) -> None:
-    x, y = points(40, 3, classes)
-    weight = np.random.default_rng(1).random(len(x)) + 0.5
-    model = Classifier.fit(x, y, 2.0, weight)
-    outputs, ones = len(model.weights), np.c_[x, np.ones(len(x))]
-
-    def residuals(w: Any) -> Any:
-        moved = Classifier(w.reshape(outputs, -1), model.classes, 2.0)
-        return (moved.probabilities(x) - np.eye(classes)[y])[:, -outputs:]
-
-    def gradient(w: Any) -> Any:
-        return ((residuals(w) * weight[:, None]).T @ ones).ravel() + w / 2.0
-
-    at, step = model.weights.ravel(), 1e-5 * np.eye(model.weights.size)
-    assert np.abs(gradient(at)).max() < 1e-5
-    numeric = [(gradient(at + each) - gradient(at - each)) / 2e-5 for each in step]
-    of_points = np.einsum("nk,nd->nkd", residuals(at), ones).reshape(len(x), -1)
-    expected = np.einsum("np,pn->n", of_points, np.linalg.solve(np.array(numeric), of_points.T))
-    assert influence(model, x, y, weight) == pytest.approx(expected, rel=1e-4)
-    vectors = influence_vectors(Classifier.fit(x, y, 2.0), x, y)
-    scores = influence(Classifier.fit(x, y, 2.0), x, y)
-    assert (vectors**2).sum(axis=1) == pytest.approx(scores, rel=1e-4, abs=1e-7)
 
 
 def features(kind: str, scale: float, classes: int) -> tuple[Any, Any]:
@@ -120,7 +93,8 @@ def test_influence_is_that_along_the_principal_axes_or_refused(
     gradients = np.einsum("nk,nd->nkd", p - np.eye(classes)[y], u).reshape(len(x), -1)
     if classes == 2:  # one output: the weights of the second class
         h, gradients = h[rank:, rank:], gradients[:, rank:]
-    exact = np.einsum("np,pn->n", gradients, np.linalg.solve(h, gradients.T))
+    # Not `solve`: to the kernels of some processors the matrix is singular.
+    exact = np.einsum("np,pn->n", gradients, np.linalg.pinv(h, hermitian=True) @ gradients.T)
     try:
         scores = influence(model, x, y)
     except InputError as refused:
@@ -130,44 +104,6 @@ def test_influence_is_that_along_the_principal_axes_or_refused(
     assert scores == pytest.approx(exact, rel=2e-3, abs=1e-6 * exact.max())
     vectors = influence_vectors(model, x, y)
     assert (vectors**2).sum(axis=1) == pytest.approx(scores, rel=2e-3, abs=1e-6 * exact.max())
-
-
-def test_a_k_dpp_draws_sets_in_proportion_to_their_determinants() -> None:
-    rng = np.random.default_rng(3)
-    vectors = rng.normal(size=(6, 4))
-    sets = list(combinations(range(6), 3))
-    chances = np.array([np.linalg.det((vectors @ vectors.T)[np.ix_(s, s)]) for s in sets])
-    counts = dict.fromkeys(sets, 0)
-    for _ in range(4000):
-        counts[tuple(sorted(k_dpp(vectors, 3, rng).tolist()))] += 1
-    expected = chances / chances.sum() * 4000
-    assert chisquare(list(counts.values()), expected).pvalue > 0.001
-    with pytest.raises(InputError) as refused:
-        k_dpp(vectors, 5, rng)
-    assert (refused.value.code, refused.value.place) == ("out-of-range", "fraction")
-
-
-def test_a_drawing_policy_draws_by_its_weights() -> None:
-    rng = np.random.default_rng(5)
-    scores = np.array([1.0, 2, 3, 4])
-    draws = [choose("proportional", scores, 2, rng, scores[:, None])[0] for _ in range(3000)]
-    first = np.bincount(draws, minlength=4)
-    assert chisquare(first, 3000 * scores / scores.sum()).pvalue > 0.001
-
-
-def test_every_policy_takes_distinct_points() -> None:
-    rng = np.random.default_rng(0)
-    scores, vectors = rng.random(50), rng.normal(size=(50, 20))
-    for policy in ("uniform", "proportional", "deterministic", "kmeans"):
-        for k in (0, 1, 7, 50):
-            taken = choose(policy, scores, k, rng, vectors)  # type: ignore[arg-type]
-            assert len(set(taken.tolist())) == k
-    best = choose("deterministic", scores, 5, rng, vectors)
-    assert best.tolist() == np.argsort(-scores)[:5].tolist()
-    x, y = points(50, 3, 2)
-    with pytest.raises(InputError) as refused:
-        AugmentationSelector(fraction=1.02).fit(x, y)
-    assert (refused.value.code, refused.value.place) == ("out-of-range", "fraction")
 
 
 @pytest.mark.parametrize("policy", ["deterministic", "dpp", "kmeans"])
@@ -188,20 +124,6 @@ def test_it_does_not_matter_where_zero_is(policy: Any) -> None:
         assert far.gain == pytest.approx(near.gain, abs=1e-9)
         assert far.selected == near.selected
         assert label_suspects(x + offset, y).tolist() == label_suspects(x, y).tolist()
-
-
-def test_wrong_labels_are_suspects_and_not_chosen() -> None:
-    x, y = points(400, 5, 2, seed=2)
-    x[y == 1] += 4
-    wrong = np.random.default_rng(0).choice(400, 20, replace=False)
-    y[wrong] = 1 - y[wrong]
-    found = label_suspects(x, y)
-    assert len(set(found.tolist()) & set(wrong.tolist())) >= 18
-    assert len(found) <= 22
-    chosen = AugmentationSelector(fraction=0.05).fit(x, y).selected_
-    assert not set(chosen.tolist()) & set(found.tolist())
-    greedy = AugmentationSelector(fraction=0.05, exclude_suspects=False).fit(x, y).selected_
-    assert len(set(greedy.tolist()) & set(wrong.tolist())) >= 15
 
 
 def rare_group(seed: int, moving: float) -> LabelledFeatures:
@@ -270,48 +192,6 @@ def test_the_verdict_on_two_differences(
     assert judged(gain, advantage, 0.005) == verdict
 
 
-def test_wrong_labels_near_the_boundary_are_not_chosen_either() -> None:
-    x, y = points(600, 5, 3, seed=4)
-    x += 1.5 * np.eye(5)[y]
-    wrong = np.random.default_rng(1).choice(600, 30, replace=False)
-    y[wrong] = (y[wrong] + 1) % 3
-    made = AugmentationSelector(fraction=0.1).fit(x, y)
-    assert len(made.selected_) == 60
-    assert len(set(made.selected_.tolist()) & set(wrong.tolist())) <= 2
-    assert len(set(made.suspects_.tolist()) & set(wrong.tolist())) > len(made.suspects_) / 2
-
-
-@pytest.mark.parametrize(
-    ("shift", "share", "told"),
-    [(0.0, 0.5, False), (0.0, 0.1, False), (1.2, 0.5, True), (2.5, 0.5, True), (4.0, 0.3, True)],
-)
-@pytest.mark.parametrize("width", [2, 60])
-def test_right_labels_are_not_suspects_however_weak_the_signal(
-    shift: float, share: float, told: bool, width: int
-) -> None:
-    rng = np.random.default_rng(11)
-    y = (rng.random(400) < share).astype(int)
-    x = rng.normal(size=(400, width))
-    x[:, 0] += shift * y
-    suspects, contradicted, signal = doubtful_labels(x, y, 10.0, 0)
-    assert (len(suspects), signal) == (0, told)
-    assert told or not len(contradicted)
-    if shift == 0:
-        data = LabelledFeatures(x[:, :2], y, x[:, None, :2])
-        assert augment(data, splits=2).labels_checked is False
-        assert len(label_suspects(np.ones((400, 3)), y)) == 0  # features that are all alike
-
-
-def test_wrong_labels_are_found_at_a_high_rate_too() -> None:
-    x, y = points(400, 5, 2, seed=2)
-    x[y == 1] += 4
-    wrong = np.random.default_rng(0).choice(400, 80, replace=False)
-    y[wrong] = 1 - y[wrong]
-    found = label_suspects(x, y)
-    assert len(set(found.tolist()) & set(wrong.tolist())) >= 75
-    assert len(found) <= 85
-
-
 def test_scores_are_renewed_and_transforms_weigh_less_where_asked() -> None:
     data = rare_group(3, 1.5)
     once = AugmentationSelector(fraction=40 / len(data.x)).fit(data.x, data.y, data.augmented)
@@ -323,14 +203,6 @@ def test_scores_are_renewed_and_transforms_weigh_less_where_asked() -> None:
     with pytest.raises(InputError) as refused:
         AugmentationSelector(updates=1).fit(data.x, data.y)
     assert (refused.value.code, refused.value.place) == ("missing-key", "augmented")
-
-
-def test_intervals_are_those_of_the_corrected_t_test() -> None:
-    values = np.array([0.1, 0.3, 0.2, 0.6])
-    mean, low, high = interval(values)
-    ratio = HELD_OUT / (1 - HELD_OUT)
-    half = t.ppf(0.975, 3) * np.sqrt((1 / 4 + ratio) * values.var(ddof=1))
-    assert (mean, low, high) == pytest.approx((0.3, 0.3 - half, 0.3 + half))
 
 
 def test_features_of_a_torch_module_do_not_depend_on_chance_or_batches() -> None:

@@ -9,36 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from labelled_points import program
 from pyarrow import csv
 
 from holdfast.data.curation import calibrate, calibration, embedding, prune
-from holdfast.data.curation.auroc import auroc
-from holdfast.data.curation.clusters import cluster
-from holdfast.data.curation.duplicates import duplicates, shingles
-from holdfast.data.curation.embedding import embed
-from holdfast.data.curation.pruning import highest
-from holdfast.data.curation.source_files import SourceFolder
 from holdfast.errors import InputError
-
-WORDS = [
-    f"{a}{b}" for a in ("row", "node", "edge", "path", "time") for b in ("", "s", "_id", "_of")
-]
-
-
-def program(rng: np.random.Generator) -> str:
-    """A function or a few that loop, test and index."""
-    parts = []
-    for _ in range(rng.integers(2, 6)):
-        f, x, y, z = (str(word) for word in rng.choice(WORDS, 4, replace=False))
-        end = rng.choice([f"{y}.append({z}[0])", f"return {z}", f"print({x}, {y}[1])"])
-        parts.append(
-            f"def {f}_{rng.integers(999)}({x}, {y}):\n"
-            f"    for {z} in {x}:\n"
-            f"        if {y} is None or {z}[{rng.integers(4)}] == {rng.integers(99)}:\n"
-            f"            {end}\n"
-            f"    return {x}[{rng.integers(3)}] + {rng.integers(9999)}\n\n"
-        )
-    return "".join(parts)
 
 
 @pytest.fixture(scope="module")
@@ -186,27 +161,6 @@ def test_targets_on_the_standard_library(tmp_path: Path) -> None:
     assert result.learned["content"] >= 0.70
 
 
-@pytest.mark.parametrize("by", ["longest", "parse-errors", "small-cluster"])
-def test_named_scores(corpus: Path, tmp_path: Path, by: Any) -> None:
-    folder = tmp_path / "code"
-    shutil.copytree(corpus, folder, symlinks=True, ignore=shutil.ignore_patterns("minified.js"))
-    (folder / "p05.py").write_bytes((folder / "p05.py").read_bytes() + b"x = ((1\n" * 20)
-    pruned = prune(folder, tmp_path / "out", by, 0.1)
-    rows = csv.read_csv(tmp_path / "out" / "files.csv").to_pylist()
-    gone = {row["path"] for row in rows if row["status"] == "pruned"}
-    scores = {row["path"]: row[by.replace("-", "_")] for row in rows if row["cluster"] is not None}
-    assert len(gone) <= 8
-    assert pruned.verdict is None
-    if gone:
-        assert min(scores[path] for path in gone) > max(
-            score for path, score in scores.items() if path not in gone
-        )
-    if by == "parse-errors":
-        assert gone == {"p05.py"}
-    if by == "longest":
-        assert scores["p05.py"] == (folder / "p05.py").stat().st_size
-
-
 def test_an_interrupted_run_resumes_with_the_same_answer(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,95 +205,3 @@ def test_refusals(corpus: Path, tmp_path: Path) -> None:
         assert code(calibrate, corpus, lambda texts, bad=bad: bad) == "invalid-value"
     assert prune(tmp_path / "one", tmp_path / "out", "longest").files["kept"] == 1
     assert prune(tmp_path / "one", tmp_path / "all", "longest", 1.0).files["pruned"] == 1
-
-
-# --- Areas and clusters --------------------------------------------------------------------------
-
-
-def test_auroc_equals_all_pairs_and_its_error_the_bootstrap() -> None:
-    rng = np.random.default_rng(0)
-    n, draws = 150, 5
-    fold = rng.permutation(n) % draws
-    clean = rng.integers(0, 20, n).astype(float)  # with ties
-    bad = clean + rng.integers(-2, 8, n)
-    corrupted = np.arange(draws)[:, None] == fold
-    scores = np.where(corrupted, bad, clean)
-    eligible = rng.random(n) < 0.8
-
-    def by_pairs(weight: np.ndarray) -> float:
-        values = []
-        for row, flag in zip(scores, corrupted, strict=True):
-            one, other = np.flatnonzero(flag & eligible), np.flatnonzero(~flag & eligible)
-            wins = (row[one][:, None] > row[other]) + 0.5 * (row[one][:, None] == row[other])
-            pairs = weight[one][:, None] * weight[other]
-            values.append((wins * pairs).sum() / pairs.sum())
-        return float(np.mean(values))
-
-    area = auroc(scores, corrupted, eligible)
-    assert area.value == pytest.approx(by_pairs(np.ones(n)))
-    bootstrap = [by_pairs(rng.multinomial(n, np.full(n, 1 / n)).astype(float)) for _ in range(400)]
-    assert area.standard_error == pytest.approx(np.std(bootstrap), rel=0.15)
-    low, high = area.ci95()
-    assert 0 < low < area.value < high < 1
-
-
-def test_an_area_of_one_has_an_interval() -> None:
-    scores = np.r_[np.zeros(30), np.ones(30)][None]
-    area = auroc(scores, scores > 0, np.ones(60, bool))
-    assert area.value == 1
-    assert 0.9 < area.ci95()[0] < 1 == area.ci95()[1]
-
-
-def test_clusters_that_were_planted() -> None:
-    rng = np.random.default_rng(0)
-    truth = np.repeat(np.arange(5), [300, 200, 60, 30, 10])
-    points = 6 * np.eye(8)[truth] + 0.3 * rng.normal(size=(len(truth), 8))
-    unit = embed([str(n) for n in range(len(points))], len(points), _Rows(points))
-    assert np.linalg.norm(unit, axis=1) == pytest.approx(1, abs=1e-6)
-    clusters = cluster(unit, k=5)
-    pairs = {(int(a), int(b)) for a, b in zip(truth, clusters.label, strict=True)}
-    assert len(pairs) == 5
-    assert sorted(np.bincount(clusters.label)) == [10, 30, 60, 200, 300]
-    for number in range(5):  # the fixed point: each centroid is the mean of its points, normalized
-        center = unit[clusters.label == number].mean(axis=0)
-        assert clusters.centroids[number] == pytest.approx(
-            center / np.linalg.norm(center), abs=1e-4
-        )
-    small = clusters.badness()["small-cluster"]
-    assert set(truth[highest(small, 10 / 600)]) == {4}
-
-
-class _Rows:
-    def __init__(self, points: np.ndarray) -> None:
-        self.points = points
-
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        return self.points[[int(text) for text in texts]]
-
-
-def test_equal_scores_go_together() -> None:
-    scores = np.array([3.0, 1, 1, 1, 0])
-    assert highest(scores, 0.4).tolist() == [True, False, False, False, False]
-    assert highest(scores, 0.8).tolist() == [True, True, True, True, False]
-    assert not highest(np.ones(5), 0.8).any()
-    assert highest(np.ones(5), 1.0).all()
-
-
-def test_near_duplicates_are_those_above_the_threshold(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    tokens = [str(word) for word in rng.choice(WORDS, 400)]
-    for number, changed in enumerate((0, 2, 8, 40, 150)):
-        copy = list(tokens)
-        for place in rng.choice(400, changed, replace=False):
-            copy[place] = f"other{number}"
-        (tmp_path / f"{number}.py").write_text(" ".join(copy))
-    # Copies of what goes itself: the file that is named must be one that stays.
-    for copied, name in (("1.py", "7.py"), ("4.py", "8.py")):
-        (tmp_path / name).write_bytes((tmp_path / copied).read_bytes())
-    folder = SourceFolder.scan(tmp_path)
-    first, *others = (shingles(folder.read(file)) for file in folder.files[:5])
-    true = [len(first & other) / len(first | other) for other in others]
-    found = duplicates(folder)
-    assert [f"{n}.py" in found for n in range(1, 5)] == [similarity >= 0.8 for similarity in true]
-    assert found["1.py"] == found["7.py"] == ("0.py", true[0])
-    assert found["8.py"] == ("4.py", 1.0)

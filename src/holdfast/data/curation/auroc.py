@@ -36,7 +36,7 @@ class Auroc:
         # An area of 1 has no spread: then as if half a file were the wrong way around.
         least = 0.5 / len(self.derivatives)
         inside = min(max(self.value, least), 1 - least)
-        error = max(self.standard_error, least) if inside != self.value else self.standard_error
+        error = max(self.standard_error, least * (inside != self.value))
         odds = np.log(inside / (1 - inside))
         half = NORMAL_95 * error / (inside * (1 - inside))
         low, high = 1 / (1 + np.exp(-(odds + np.array([-half, half]))))

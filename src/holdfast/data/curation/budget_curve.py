@@ -180,8 +180,8 @@ def augment(
     curve: list[dict[str, Any]] = []
     for (name, share), values in sorted(found.items()):
         mean, *ends = interval(values)
-        row = {"fraction": share, "policy": name, "accuracy": mean}
-        curve.append({**row, "ci95": tuple(np.clip(ends, 0.0, 1.0).tolist())})
+        ci95 = tuple(np.clip(ends, 0.0, 1.0).tolist())
+        curve.append({"fraction": share, "policy": name, "accuracy": mean, "ci95": ci95})
     ours = {share: values for (name, share), values in found.items() if name == chooser.policy}
     # Splits that agree do not show that points yet unseen would: none of n differs in up to 3 of n.
     least = 3 / len(data.x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from holdfast.errors import InputError
@@ -30,12 +30,11 @@ def bounded(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def one_of(what: str, name: str, names: Iterable[str]) -> None:
+def one_of(what: str, name: str, names: Collection[str]) -> None:
     """Refuse a name that is not among the known ones."""
-    known = list(names)
-    if name not in known:
+    if name not in names:
         raise InputError(
-            f"unknown {what}", code="unknown-name", found=name, expected=", ".join(known)
+            f"unknown {what}", code="unknown-name", found=name, expected=", ".join(names)
         )
 
 

@@ -92,6 +92,11 @@ def nodes(root: Node) -> Iterator[Node]:
         stack.extend(reversed(node.children))
 
 
+def text_of(node: Node) -> str:
+    """The source of a node."""
+    return (node.text or b"").decode(errors="replace")
+
+
 def _brackets(root: Node, language: Language, rng: random.Random) -> Iterator[list[Edit]]:
     for node in nodes(root):
         if node.type in (")", "]", "}") and node.end_byte > node.start_byte:
@@ -112,7 +117,8 @@ def _loop_variables(root: Node, language: Language, rng: random.Random) -> Itera
 def _conditions(root: Node, language: Language, rng: random.Random) -> Iterator[list[Edit]]:
     for captures in language.matches(root):
         for node in captures.get("condition", ()):
-            if node.type != "let_condition" and not node.is_missing:
+            # `let` and chains of it in Rust bind names: they have no negation.
+            if node.type[:4] != "let_" and not node.is_missing:
                 yield [_inverted(node, language)]
 
 
@@ -121,7 +127,7 @@ def _inverted(node: Node, language: Language) -> Edit:
     if operator := comparison(node):
         start, end, text = operator
         return start, end, _OPPOSITES[text].encode()
-    text = (node.text or b"").decode()
+    text = text_of(node)
     if node.type in ("not_operator", "unary_expression") and text.startswith(language.negation):
         return node.start_byte, node.end_byte, text.removeprefix(language.negation).encode()
     negated = text if _SIMPLE.fullmatch(node.type) else f"({text})"
@@ -137,7 +143,8 @@ def comparison(node: Node) -> tuple[int, int, str] | None:
         left.end_byte - node.start_byte : right.start_byte - node.start_byte
     ]
     operator = " ".join(between.decode(errors="replace").split())
-    if operator not in _OPPOSITES:
+    # Words are comparisons in Python alone: `in` of JavaScript has no negative form.
+    if operator not in _OPPOSITES or (operator.isalpha() and node.type == _COMPARISONS[0]):
         return None
     start = left.end_byte + len(between) - len(between.lstrip())
     return start, start + len(between.strip()), operator
@@ -146,7 +153,7 @@ def comparison(node: Node) -> tuple[int, int, str] | None:
 def _indices(root: Node, language: Language, rng: random.Random) -> Iterator[list[Edit]]:
     for captures in language.matches(root):
         for node in captures.get("index", ()):
-            changed = _off_by_one((node.text or b"").decode(errors="replace"), node, rng)
+            changed = _off_by_one(text_of(node), node, rng)
             if changed is not None:
                 yield [(node.start_byte, node.end_byte, changed.encode())]
 
@@ -154,9 +161,9 @@ def _indices(root: Node, language: Language, rng: random.Random) -> Iterator[lis
 def _off_by_one(text: str, node: Node, rng: random.Random) -> str | None:
     """Shift an index by one; None for keys, slices and types."""
     step = rng.choice((-1, 1))
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?(0|[1-9]\d*)", text):
         return str(int(text) + (1 if text == "0" else step))
-    if offset := re.fullmatch(r"([\w.]+)( ?)([+-])( ?)(\d+)", text):
+    if offset := re.fullmatch(r"([\w.]+)( ?)([+-])( ?)(0|[1-9]\d*)", text):
         name, before, sign, after, size = offset.groups()
         total = int(sign + size) + step
         return f"{name}{before}{'+' if total > 0 else '-'}{after}{abs(total)}" if total else name

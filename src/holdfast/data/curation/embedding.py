@@ -132,7 +132,8 @@ def embed(
     if not blocks:
         return np.zeros((0, 0), np.float32)
     everything = np.concatenate(blocks)
-    length = np.linalg.norm(everything, axis=1, keepdims=True)
+    # [texts, 1]; squares of float32 leave its range from 1e19 on
+    length = np.sqrt(np.einsum("nd,nd->n", everything, everything, dtype=float))[:, None]
     return np.divide(everything, length, out=everything, where=length > 0)
 
 

@@ -29,7 +29,7 @@ _ROWS = 4096  # points at a time, so that products stay in a few hundred MiB
 # Least pivots that products in each precision compute to 1e-3 or better; float32 takes half the time.
 _PIVOTS: tuple[tuple[type, float], ...] = ((np.float32, 1e-3), (np.float64, 1e-11))
 
-LARGEST = 1e60  # Fourth powers of larger numbers leave the range of a float
+LARGEST = np.float64(1e60)  # Fourth powers of larger numbers leave the range of a float
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
     labels = "y" if place == "x" else place
     if y.dtype.kind == "f":
         numbers = np.asarray(y, float)
-        finite(numbers[:, None], "y")
+        finite(numbers[:, None], labels)
         parts = numbers[numbers % 1 != 0]
         if parts.size:
             raise InputError(

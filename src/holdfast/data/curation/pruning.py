@@ -119,9 +119,10 @@ class Pruning(Answer):
         )
         losing = sum(row["pruned"] > 0 for row in self.clusters)
         sentence += f" Files went from {losing:,} of {counted(len(self.clusters), 'cluster')}."
-        files = Table(rows, empty="None.")
-        sections = [Section("files", "What goes?", sentence, [], [files, clusters], how)]
-        return sections + (list(self.calibration.sections()) if self.calibration else [])
+        section = Section(
+            "files", "What goes?", sentence, [], [Table(rows, empty="None."), clusters], how
+        )
+        return [section, *(self.calibration.sections() if self.calibration else ())]
 
 
 def prune(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdfast.data.curation.corruption import comparison, nodes
+from holdfast.data.curation.corruption import comparison, nodes, text_of
 from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.data.curation.languages import Language
 
@@ -77,11 +77,11 @@ def _patterns(root: Node, language: Language) -> Iterator[str]:
             yield f"if {shape} of {before}"
             yield f"if {shape} of {before} then {follows}"
         for node in captures.get("index", ()):
-            text = _text(node)
+            text = text_of(node)
             yield f"[] {text[:20]}"
             yield f"[] {node.type}"
             if node.parent is not None:
-                yield f"of {_text(node.parent)[:30]}"
+                yield f"of {text_of(node.parent)[:30]}"
                 if node.parent.parent is not None:
                     yield f"[] {node.type} {text[:20]} in {node.parent.parent.type}"
 
@@ -90,7 +90,7 @@ def _shape(node: Node, language: Language) -> tuple[str, str]:
     """Operator and right side of a comparison, or whether something is negated; and the rest."""
     if operator := comparison(node):
         left, right = node.named_children
-        return operator[2], f"{left.type} {_text(right)[:16]}"
+        return operator[2], f"{left.type} {text_of(right)[:16]}"
     if node.type in ("not_operator", "unary_expression") and node.named_children:
         inner = node.named_children[-1]
         return "not", f"{inner.type} {_name(inner)}"
@@ -98,11 +98,7 @@ def _shape(node: Node, language: Language) -> tuple[str, str]:
 
 
 def _name(node: Node) -> str:
-    return _text(node).split("(")[0].split(".")[-1][:16]
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode(errors="replace")
+    return text_of(node).split("(")[0].split(".")[-1][:16]
 
 
 def _follows(node: Node) -> str:
