@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import VOCABULARY, tiny
 
+from holdfast import cli
 from holdfast.errors import InputError
 from holdfast.lm.generate import Generator, Plan, Sampling
 from holdfast.lm.generate.prompts import read_prompts, spell
@@ -253,6 +254,55 @@ def test_texts_stop_where_those_of_transformers_do(
             text.text == whole[: min((whole.find(one) for one in stop if one in whole), default=99)]
         )
         assert text.ended == ("stop" if any(one in whole for one in stop) else "length")
+
+
+SAMPLED = "--temperature 0.7 --top-k 9 --top-p 0.8 --repetition-penalty 1.2 --seed 5 --max-new 6"
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (SAMPLED.split(), {"sampling": Sampling(0.7, 9, 0.8, 1.2, 5), "max_new": 6}),
+        (
+            ["--stop", "(", "--stop", "):", "--batch", "2"],
+            {"stop": ["(", "):"], "batch": 2, "max_new": 128},
+        ),
+    ],
+)
+def test_the_command_is_the_function(
+    example: Generator,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    options: dict[str, Any],
+) -> None:
+    prompts = ["def area(self", "import os"]
+    line = ["lm", "generate", f"hf:{EXAMPLE}?dtype=float32", "--speculate", "lookup:3", "--json"]
+    for prompt in prompts:
+        line += ["--prompt", prompt]
+    assert cli._run([*line, *words]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    made = example.generate(prompts, speculate="lookup:3", **options)
+    assert answer["tokens"] == made.tokens
+    assert (answer["texts"], answer["ends"]) == (
+        list(made.texts),
+        [text.ended for text in made.details],
+    )
+    assert answer["settings"] == dict(made.settings)
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["--seed", str(2**64)], "seed"),
+        (["--temperature", "1e-7"], "temperature"),
+        (["--speculate", "early-exit:6,2"], "speculate"),
+    ],
+)
+def test_options_that_the_command_refuses(
+    capsys: pytest.CaptureFixture[str], words: list[str], place: str
+) -> None:
+    assert cli._run(["lm", "generate", str(EXAMPLE), "--prompt", "x", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {place}:")
 
 
 @given(st.data())

@@ -161,7 +161,7 @@ def drafted_by(model: Any, plan: Plan) -> Callable[[list[int]], list[int]]:
 
 
 @pytest.mark.parametrize("plan", ["early-exit:2,3", "early-exit:3,5", "lookup:4"])
-@pytest.mark.parametrize("new", [1, 23])
+@pytest.mark.parametrize("new", [1, 15])
 def test_rounds_and_accepted_drafts_by_brute_force(plan: str, new: int) -> None:
     """Every text alone: draft, take the longest prefix that the whole model chooses, add its token."""
     model = tiny("llama", seed=3)

@@ -75,7 +75,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any], str, int]] = {
 }
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_networks_for_images_have_their_published_flops(name: str) -> None:
     kind, settings, gflops, parameters = PUBLISHED[name]

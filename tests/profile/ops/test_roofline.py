@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 from torch import Tensor, nn
 
+from holdfast import cli
 from holdfast.errors import InputError
 from holdfast.profile.ops.fewer_bits import GROUP, Int4Linear, quantization
 from holdfast.profile.ops.hardware import HARDWARE, TYPES, Hardware, hardware
@@ -195,6 +196,27 @@ def test_parts_of_a_pipeline_are_called_as_often_as_they_say() -> None:
     twice = combine([("x", whole, 5)], "again")
     assert twice.flops == 5 * whole.flops
     assert isinstance(twice.roofline(), Roofline)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "": {},
+    "--training": {"training": True},
+    "--attention math": {"attention": "math"},
+    "--hw l4 --device fake": {"machine": "l4", "device": "fake"},
+}
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+def test_the_command_is_the_function(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--set", "d_model=16", "--set", "nhead=2", "--set", "dim_feedforward=8"]
+    target = ["torch.nn:TransformerEncoderLayer", *sizes, "--input", "5x2x16", "--json"]
+    assert cli._run(["profile", "ops", *target, *words.split()]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    layer = nn.TransformerEncoderLayer(16, 2, 8).eval()
+    made = profile(layer, torch.empty(5, 2, 16), **OPTIONS[words])
+    expected = json.loads(json.dumps(made.to_dict()))
+    for name in expected.keys() - {"target"}:
+        assert answer[name] == expected[name]
 
 
 # --- Growth --------------------------------------------------------------------------------------
