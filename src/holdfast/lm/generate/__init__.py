@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from holdfast.lm.generate.heads import HeadPolicy, read_heads
     from holdfast.lm.generate.heads_calibration import calibrate_heads
     from holdfast.lm.generate.results import Generation, Text
+    from holdfast.lm.generate.schedule import Schedule
     from holdfast.lm.generate.settings import Sampling
     from holdfast.lm.generate.speculation import Plan
-    from holdfast.lm.generate.training import ExitCallback, Schedule, train_exits
+    from holdfast.lm.generate.training import ExitCallback, train_exits
 
 _HOMES = {
     "Architecture": "architectures",
@@ -40,7 +41,7 @@ _HOMES = {
     "HeadPolicy": "heads",
     "Plan": "speculation",
     "Sampling": "settings",
-    "Schedule": "training",
+    "Schedule": "schedule",
     "Text": "results",
     "architecture": "architectures",
     "calibrate_heads": "heads_calibration",

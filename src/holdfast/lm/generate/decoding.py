@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ class Generator:
         if isinstance(self.decoder, ExactDecoder):
             check_exact(self.decoder)
         self.exact, self.heads = exact, heads
+        plain = ExactArena if exact else Arena
+        self._cache: Callable[[Decoder, int, int], Cache] = heads.cache if heads else plain
         self.tolerance = TOLERANCE.get(str(self.decoder.dtype).removeprefix("torch."), 0.3)
         lengths = [length for length in LENGTHS if not exact or length < ROWS]
         self._profile = Profile(len(arch.layers), self.decoder.head_share, lengths)
@@ -189,8 +191,13 @@ class Generator:
             prompts: texts or token ids; of each at most `LONGEST_SCORED` tokens.
             exits: further exit layers.
             all_heads: leave out the policy for fewer heads.
+
+        Raises:
+            InputError: ``out-of-range`` for an exit outside the model.
         """
         layers = sorted({*exits, len(self.decoder.blocks)})
+        for layer in layers:
+            _within("exit layer", "exits", layer, 1, len(self.decoder.blocks))
         losses, count = dict.fromkeys(layers, 0.0), 0
         with torch.inference_mode():
             for text in self.encode(prompts):
@@ -200,11 +207,14 @@ class Generator:
                     continue
                 cache = (Arena if all_heads else self._cache)(self.decoder, 1, len(tokens) + ROWS)
                 cache.expect([len(targets)])
-                x, first = self.decoder.embed(targets.new_tensor([tokens[:-1]]), [0]), 0
-                for layer in layers:
+                x, first = (
+                    self.decoder.embed(targets.new_tensor([tokens[:-1]]), [0]),
+                    0,
+                )  # [1, T, D]
+                for layer in layers:  # each exit goes on from the one before
                     x = self.decoder.run(x, cache, [0], first, layer)
                     first = layer
-                    logits = self.decoder.logits(x)[0].float()
+                    logits = self.decoder.logits(x)[0].float()  # [T, V], targets [T]
                     losses[layer] += float(
                         torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
                     )
@@ -218,20 +228,28 @@ class Generator:
         chooser: Chooser,
         totals: Totals,
     ) -> None:
-        """Prefill and rounds of one batch; `plan` None chooses for every round."""
+        """Prefill and rounds of one batch; `plan` None chooses for every round.
+
+        B texts begin; `texts` are those whose rows are still computed, in the order of the rows of the
+        cache, as are `matches`. `state` keeps all B, and which text is in which row (`state.rows`).
+        """
         decoder, texts = self.decoder, state.texts
+        # 1. Storage: keys and values [L, B, G, S, hd], S = the longest limit and what a round may draft.
         # Exact passes are padded to ROWS; with equal capacities, products read equal strides.
         drafts = plan.length if plan else max(LENGTHS)
         further = ROWS if self.exact else drafts + 1
         cache = self._cache(decoder, len(texts), max(state.limits) + further)
-        # Texts of equal length share cheaper passes until drafts make their lengths differ, which would
-        # make all later rounds dearer: such a batch is left as it is.
+        # 2. Who chooses the plans: nobody where one is named. Texts of equal length share cheaper passes
+        # until drafts make their lengths differ, which would make all later rounds dearer: such a batch is
+        # left as it is.
         ragged = cache.joins and len(set(map(len, texts))) > 1
         control = None
         if plan is None and (ragged or len(texts) == 1):
             control = Controller(self._profile, len(texts))
+        # The lists of tokens are those of `state`: they grow there, and `matches` index them as they grow.
         texts, matches = list(texts), [Matches(text) for text in texts]
-        begin = now = time.perf_counter()
+        # 3. Prefill: one pass over all but the last token of each prompt.
+        begin = time.perf_counter()
         mark = decoder.clock()
         self._prefill(cache, texts)
         now = time.perf_counter()
@@ -239,32 +257,36 @@ class Generator:
         if control:
             self._profile.spent += decoder.clock() - mark
         overhead = 0.0  # of choosing and learning: seconds that plain decoding would not spend
+        # 4. Rounds. At the start of each, all but the last token of every text is in the cache.
         while not all(state.ended):
+            # Exact passes keep rows of ended texts; nothing is drafted for them.
             growing = [not state.ended[place] for place in state.rows]
             open_matches: list[Matches | None] = [
                 match if open_ else None for match, open_ in zip(matches, growing, strict=True)
             ]
-            # 1. Choose the drafts of the round.
+            # 4a. Choose the drafts of the round, from what earlier rounds took and yielded.
             mark = decoder.clock()
             round_plan = plan or Plan()
             if control and control.begin():
                 left = state.left
                 rests = [left[place] for place in state.rows if left[place]]
                 round_plan = control.plan([match for match in open_matches if match], rests)
-            # 2. Draft, verify, append.
+            # 4b. Draft d tokens [B, d], verify them by one pass [B, d + 1, V]; append what was accepted and
+            # one token more. Rejected drafts are cropped: the next pass overwrites their keys and values.
             chosen = decoder.clock()
             done = run_round(decoder, cache, texts, round_plan, chooser, open_matches)
             lengths, reach = state.accept(done)
             cache.crop([len(text) - 1 for text in texts])
             before, now = now, time.perf_counter()
             totals.count(done, growing, lengths, now - before)
-            # 3. Learn from it.
+            # 4c. Learn from it; the time that this takes belongs to the next choice.
             if control:
                 end = decoder.clock()
                 overhead += chosen - mark
                 control.observe(done, overhead, end - chosen, open_matches, reach)
                 overhead = decoder.clock() - end
-            # 4. Bits depend on the number of rows: exact passes keep those of ended texts.
+            # 4d. Drop the rows of ended texts: the last rows take their places in cache, texts and matches.
+            # Bits depend on the number of rows: exact passes keep them.
             if not self.exact and (rows := state.close_rows()):
                 cache.select(rows)
                 texts, matches = [texts[row] for row in rows], [matches[row] for row in rows]
@@ -273,16 +295,12 @@ class Generator:
         totals.seconds += time.perf_counter() - begin
         totals.kv_bytes = max(totals.kv_bytes, cache.nbytes())
 
-    def _cache(self, decoder: Decoder, batch: int, capacity: int) -> Cache:
-        kind = ExactArena if self.exact else Arena
-        cache: Cache = (self.heads.cache if self.heads else kind)(decoder, batch, capacity)
-        return cache
-
     def _prefill(self, cache: Cache, texts: Sequence[Sequence[int]]) -> None:
         """Store keys and values of all but the last token of every prompt, padded on the right."""
         longest = max(map(len, texts)) - 1
         cache.expect([len(text) - 1 for text in texts])
         if longest:
+            # [B, T - 1]: what padding stores lies behind its text, and is overwritten before it is read.
             rows = [[*text[:-1], *[0] * (longest + 1 - len(text))] for text in texts]
             starts = [0] * len(texts)
             x = self.decoder.embed(torch.tensor(rows, device=self.decoder.device), starts)
@@ -314,10 +332,9 @@ class Generator:
         plan = speculate if isinstance(speculate, Plan) else parse_plan(speculate)
         if plan is None:
             return None
-        layers = len(self.decoder.blocks)
         longest = ROWS - 1 if self.exact else LONGEST_DRAFT
         if plan.drafter == "early-exit":
-            _within("exit layer", "speculate", plan.exit_layer, 1, layers - 1)
+            _within("exit layer", "speculate", plan.exit_layer, 1, len(self.decoder.blocks) - 1)
         if plan.drafter != "none":
             _within("draft length", "speculate", plan.length, 1, longest)
         return plan

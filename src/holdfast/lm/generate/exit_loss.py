@@ -128,18 +128,16 @@ class ExitTraining:
         if not model.training or labels is None or not states:
             return output
         weights = self.recipe.exit_weights(self._step, self.steps, len(self.layers))
-        scope = (
-            {"num_items_in_batch": inputs["num_items_in_batch"]}
-            if inputs.get("num_items_in_batch") is not None
-            else {}
-        )
         last = len(self.layers) - 1
         self.losses = {last: output.loss}
         for layer, state in states.items():
             if layer < last and weights[layer] > 0:
                 logits = self.head(self.norm(state))  # [B, T, vocabulary]
                 self.losses[layer] = self.model.loss_function(
-                    logits=logits, labels=labels, vocab_size=logits.shape[-1], **scope
+                    logits=logits,
+                    labels=labels,
+                    vocab_size=logits.shape[-1],
+                    num_items_in_batch=inputs.get("num_items_in_batch"),
                 )
         output.loss = sum(float(weights[exit_]) * loss for exit_, loss in self.losses.items())
         self.losses = {exit_: loss.detach() for exit_, loss in self.losses.items()}

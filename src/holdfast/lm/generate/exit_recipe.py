@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
+from holdfast.command import Count, Options, Positive, Share, option
 from holdfast.lm.generate.settings import in_range
 
 PAPER = "Elhoushi et al.: LayerSkip, ACL 2024 (arXiv 2404.16710)"
 
 
+@Options
 @dataclass(frozen=True)
 class ExitRecipe:
     """Layer dropout and early-exit loss.
@@ -27,29 +29,29 @@ class ExitRecipe:
 
         e(l) = exit_scale sum_{i <= l} i for l < L - 1,   e(L - 1) = L - 1 + exit_scale sum_{i <= L - 2} i
 
-    Args:
-        dropout: probability with which a sample skips the last layer, 0 <= dropout < 1.
-        ramp: raise the dropout rates from 0 during the run (training from scratch).
-        exit_scale: weight of early exits relative to the last one.
-        weights: "layerskip" as above; "torchtune": e(l) is the sum of i + 1 over the selected exits i <= l,
-            times exit_scale except for the last.
-        curriculum: "rotational" trains every `every`-th exit, shifted by one per step; "gradual" starts
-            with the last exit and adds the others downwards, all of them at half of the run; "all" trains
-            all. The last exit is always trained.
-        every: distance of the exits that the rotational curriculum trains in one step.
-        seed: of the layer dropout.
+    With the weights of torchtune, e(l) is the sum of i + 1 over the selected exits i <= l, times exit_scale
+    except for the last. The curriculum "rotational" trains every `every`-th exit, shifted by one per step;
+    "gradual" starts with the last exit and adds the others downwards, all of them at half of the run; "all"
+    trains all. The last exit is always trained.
 
     Raises:
         InputError: ``out-of-range``.
     """
 
-    dropout: float = 0.1
+    dropout: Share = 0.1
+    """Probability with which a sample skips the last layer."""
     ramp: bool = False
-    exit_scale: float = 0.2
+    """Raise the dropout from 0 during the run (training from scratch)."""
+    exit_scale: Annotated[float, option(metavar="SCALE", at_least=0)] = 0.2
+    """Weight of early exits relative to the last layer."""
     weights: Literal["layerskip", "torchtune"] = "layerskip"
+    """Weights of the exits, of the paper or of torchtune."""
     curriculum: Literal["rotational", "gradual", "all"] = "rotational"
-    every: int = 4
-    seed: int = 0
+    """Train every N-th exit in turn, exits from the last one downwards, or all."""
+    every: Positive = 4
+    """Distance of the exits that the rotational curriculum trains in one step."""
+    seed: Count = 0
+    """Random seed."""
 
     def __post_init__(self) -> None:
         for name, valid, expected in (

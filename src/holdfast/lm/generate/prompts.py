@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError
+from holdfast.lm.generate.settings import in_range
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """A text, token ids, or the messages of a conversation."""
@@ -33,6 +34,7 @@ def encode(tokenizer: Any, prompt: Prompt, chat: bool, where: str) -> list[int]:
         prompt = [{"role": "user", "content": prompt}]
     text = isinstance(prompt, str)
     if not text and not any(isinstance(part, Mapping) for part in prompt):
+        in_range(where, prompt, all(hasattr(token, "__index__") for token in prompt), "token ids")
         return [int(token) for token in prompt]  # type: ignore[arg-type]
     if tokenizer is None:
         raise InputError(

@@ -68,7 +68,8 @@ class Sampling:
 _VALID: dict[str, tuple[Callable[[float], bool], str]] = {
     # 0 is greedy; logits that are divided by less than this leave the range of float32.
     "temperature": (lambda value: (value or 1) >= 1e-6, "0, or 1e-6 or more"),
-    "top_k": (lambda value: value >= 0, "0 or more"),
+    "top_k": (lambda value: isinstance(value, int) and value >= 0, "0 or more"),
+    "seed": (lambda value: isinstance(value, int) and 0 <= value < 1 << 63, "0 to 2^63 - 1"),
     "top_p": (lambda value: 0 < value <= 1, "above 0, at most 1"),
     "repetition_penalty": (lambda value: 1e-6 <= value <= 1e6, "1e-6 to 1e6"),
 }

@@ -13,7 +13,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from holdfast.lm.generate.architectures import check_config
 from holdfast.lm.generate.exit_loss import ExitTraining
 from holdfast.lm.generate.exit_recipe import ExitRecipe
 from holdfast.lm.generate.loading import open_tokenizer
+from holdfast.lm.generate.schedule import Schedule
 from holdfast.lm.generate.settings import in_range
 from holdfast.lm.generate.training_report import TrainedExits, evaluate_exits
 from holdfast.lm.generate.training_text import Corpus, Texts, new_tokenizer, windows
@@ -86,32 +87,6 @@ class ExitCallback(TrainerCallback):
             self.training.detach()
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Length, batches and learning rate of a run.
-
-    Args:
-        steps: optimizer steps.
-        batch: windows of text per step.
-        length: tokens per window.
-        learning_rate: its peak, reached after a twentieth of the steps; then a cosine down to a tenth.
-        save_every: steps between checkpoints.
-    """
-
-    steps: int = 1000
-    batch: int = 16
-    length: int = 128
-    learning_rate: float = 1e-3
-    save_every: int = 200
-
-    def rate(self, step: int) -> float:
-        """Learning rate at a step."""
-        warmup = max(1, self.steps // 20)
-        decay = (step - warmup) / max(1, self.steps - warmup)
-        cosine = 0.1 + 0.45 * (1 + math.cos(math.pi * max(0.0, decay)))
-        return self.learning_rate * min((step + 1) / warmup, cosine)
-
-
 def train_exits(
     model: Path,
     data: Path,
@@ -146,7 +121,8 @@ def train_exits(
     corpus = texts.encoded(tokenizer)
     _check(corpus, schedule, config, len(tokenizer), data)
     run = {"recipe": asdict(recipe), "schedule": asdict(schedule), "config": config.to_dict()}
-    identity = json.dumps(run, sort_keys=True, default=str) + corpus.digest + _weights_digest(model)
+    weights = fingerprint(model.glob("*.safetensors")) if model.is_dir() else ""
+    identity = json.dumps(run, sort_keys=True, default=str) + corpus.digest + weights
     plan = hashlib.sha256(identity.encode()).hexdigest()[:16]
     with _without_bars(), atomic_folder(output, plan=plan) as draft:
         loop = _Loop(draft / "checkpoint", model, config, recipe, schedule)
@@ -307,10 +283,6 @@ def _opened(model: Path, texts: Texts, seed: int) -> tuple[Any, Any]:
 
 def _has_weights(model: Path) -> bool:
     return model.is_dir() and any(any(model.glob(pattern)) for pattern in _WEIGHTS)
-
-
-def _weights_digest(model: Path) -> str:
-    return fingerprint(model.glob("*.safetensors")) if model.is_dir() else ""
 
 
 def _model(source: Path, config: Any, seed: int) -> Any:

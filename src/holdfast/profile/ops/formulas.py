@@ -92,9 +92,6 @@ def numel(tensor: Any) -> int:
 
 def nbytes(tensor: Tensor) -> int:
     """Bytes of the distinct elements: a dimension of stride 0 repeats one element."""
-    if tensor.layout is not torch.strided:
-        parts = [tensor.values()] if tensor.layout is not torch.sparse_coo else [tensor._values()]
-        return sum(nbytes(part) for part in parts)
     sides = zip(tensor.shape, tensor.stride(), strict=True)
     return prod(n for n, stride in sides if stride or not n) * tensor.element_size()
 
@@ -142,14 +139,13 @@ def attention_cost(
         window: see `pairs`.
         share: of the pairs that are computed, by the blocks of a mask.
     """
-    scores = prod(q.shape[:-2]) * pairs(q.shape[-2], k.shape[-2], causal, window)
+    scores = prod(out.shape[:-2]) * pairs(q.shape[-2], k.shape[-2], causal, window)
     scores = round(share * scores)
-    moved = sum(nbytes(each) for each in (q, k, v, out))
     return Cost(
         "attention",
         flops=2 * scores * (q.shape[-1] + v.shape[-1]),
         vector_flops=(SOFTMAX + 1) * scores,  # and the scale
-        bytes=moved + (nbytes(mask) if isinstance(mask, Tensor) else 0),
+        bytes=_written(out=(q, k, v, out, mask)),
     )
 
 
@@ -222,7 +218,12 @@ def _packed(x: Tensor, *_: Any, out: Any, **__: Any) -> int:
 
 
 def _written(*_: Any, out: Any, **__: Any) -> int:
-    return sum(nbytes(each) for each in tensors(out))
+    return sum(map(nbytes, tensors(out)))
+
+
+def _normalized(*args: Any, out: Any, **named: Any) -> int:
+    # The statistics of the batch are a result in training alone; without data they seem to be one always.
+    return traffic(args, named, out if any(each is True for each in args) else _first(out))
 
 
 def _gathered(_: Tensor, *indices: Any, out: Any, **named: Any) -> int:
@@ -261,6 +262,7 @@ _NAMED: dict[str, Formula | None] = {
     "written": _written,
     "copied": lambda target, *source, **named: traffic(source, named, target),
     "gathered": _gathered,
+    "normalized": _normalized,
     "bagged": _bagged,
     "bagged_sums": lambda weight, indices, *_, **__: numel(indices) * weight.shape[1],
     "scattered": _scattered,
@@ -427,4 +429,4 @@ def _arithmetic(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], out:
 def traffic(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
     """Bytes of all inputs, each tensor once however often it is passed, and of all results."""
     given = {id(each): each for each in tensors([*args, *kwargs.values()])}
-    return sum(nbytes(each) for each in given.values()) + _written(out=out)
+    return _written(out=[*given.values(), *tensors(out)])

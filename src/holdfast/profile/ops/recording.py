@@ -239,7 +239,7 @@ class Recorder(TorchDispatchMode):
     ) -> list[Tensor]:
         """The gradients of a fused attention: five products where the forward pass has two."""
         forward = self.ops[index]
-        moved = 2 * sum(nbytes(each) for each in inputs) + 2 * nbytes(grad)
+        moved = 2 * sum(map(nbytes, (*inputs, grad)))
         counted = Cost("attention", forward.flops * 5 // 2, 2 * forward.vector_flops, moved)
         self._append(
             "aten.scaled_dot_product_attention_backward", counted, [grad, *inputs], inputs[0]
@@ -249,7 +249,7 @@ class Recorder(TorchDispatchMode):
     def _note_fused(
         self, q: Tensor, k: Tensor, v: Tensor, causal: bool, index: int, window: int = 0
     ) -> None:
-        shape, related = (*q.shape[:-1], k.shape[-2]), self.lineage.are_related(q, k)
+        shape, related = (*self.ops[index].shape[:-1], k.shape[-2]), self.lineage.are_related(q, k)
         counts = self.ops[index].flops, 2 * prod(shape) * (q.shape[-1] + v.shape[-1])
         self._note(shape, q.shape[-1], related, causal, True, counts, (index,), window)
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -74,7 +75,8 @@ class Workload:
         return dict(self.module.named_parameters()) | dict(self.module.named_buffers())
 
     def mapped(self, convert: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
-        """Inputs with every tensor converted; other objects, such as caches, are copied."""
+        """Inputs with each tensor converted once; other objects, such as caches, are copied."""
+        convert = cache(convert)
 
         def leaf(each: Any) -> Any:
             return convert(each) if isinstance(each, Tensor) else copy.deepcopy(each)
@@ -144,8 +146,9 @@ def probe(work: Workload, place: str) -> Recorder | None:
 
 
 def _on_meta(work: Workload, attention: str) -> Recorder:
-    state = {name: each.to("meta") for name, each in work.state().items()}
-    args, kwargs = work.mapped(lambda each: each.to("meta"))
+    stand_in = partial(_stand_in, device="meta")
+    state = {name: stand_in(each) for name, each in work.state().items()}
+    args, kwargs = work.mapped(stand_in)
     return _record(work.module, state, args, kwargs, attention, work.training)
 
 
@@ -154,13 +157,18 @@ def _on_fake(work: Workload, attention: str) -> Recorder:
     home = next((each.device for each in work.state().values() if not each.is_meta), "cpu")
 
     def fake(each: Tensor) -> Tensor:
-        device = home if each.is_meta else each.device
-        return torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device)
+        return _stand_in(each, home if each.is_meta else each.device)
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         state = {name: fake(each) for name, each in work.state().items()}
         args, kwargs = work.mapped(fake)
         return _record(work.module, state, args, kwargs, attention, work.training)
+
+
+def _stand_in(each: Tensor, device: Any) -> Tensor:
+    """A tensor without data, laid out alike: what is expanded is read once, products fold as they did."""
+    like: Any = {"dtype": each.dtype, "layout": each.layout, "requires_grad": each.requires_grad}
+    return torch.empty_strided(each.shape, each.stride(), device=device, **like)
 
 
 def _on_cpu(work: Workload, attention: str) -> Recorder:
