@@ -18,6 +18,7 @@ from weakref import finalize
 
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.gangs import with_gangs
 from holdfast.fleet.moments import since_s
 from holdfast.fleet.node_names import own_names
 from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER, TABLES, Row
@@ -201,6 +202,8 @@ class FleetLog:
     def _told(self, name: str) -> str:
         """A table of the store, the names of several clusters apart."""
         stored = self._stored(name)
+        if name == "attempts":
+            stored = with_gangs(self, stored)
         if not self.several_clusters or "cluster" not in TABLES[name].names:
             return stored
         prefix = "CASE WHEN coalesce(cluster, '') = '' THEN '' ELSE cluster || ':' END"

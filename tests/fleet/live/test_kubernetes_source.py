@@ -20,9 +20,9 @@ from test_following import contents
 
 import holdfast.fleet as fleet
 from holdfast.fleet.ingest_following import Follower
-from holdfast.fleet.live import kubernetes as module
-from holdfast.fleet.live.asking import Trouble
-from holdfast.fleet.live.kubernetes import Kubernetes, KubernetesSource
+from holdfast.fleet.live import asking
+from holdfast.fleet.live.asking import Source, Trouble
+from holdfast.fleet.live.kubernetes import Kubernetes
 from holdfast.fleet.live.spool import Spool
 
 KINDS = {"pods": "Pod", "nodes": "Node", "jobs": "Job", "workloads": "Workload"}
@@ -83,7 +83,7 @@ class ApiServer:
 
 
 def source(url: str, **changes: Any) -> Kubernetes:
-    return Kubernetes(KubernetesSource("k", url, **changes), Event(), 0.0)
+    return Kubernetes(Source("k", url, **changes), Event(), 0.0)
 
 
 class Mortal(Spool):
@@ -205,7 +205,7 @@ def test_a_server_that_is_none_and_a_clock_that_is_off(
     here = time.time()
     with serving(server.answer) as url:
         polled = source(url)
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: here - 3600))
+        monkeypatch.setattr(asking, "time", SimpleNamespace(time=lambda: here - 3600))
         with pytest.raises(Trouble) as caught:
             polled.poll(spool)
     assert caught.value.state == "clock-off"

@@ -7,9 +7,9 @@ memory until the file ends.
 
 **Pods.** An attempt for each run of a pod's main container, the one with the most GPUs. Pods of DaemonSets,
 and services without GPUs, are no work of a batch system. The parts of a distributed job are named as Slurm
-names those of a heterogeneous one, ``namespace/job+index``, by the labels of JobSet, Kubeflow and Job; the
-next pod of an index is the next attempt. A Job without indices has parts by the names of its pods: what is
-a retry and what ran beside it, the pods do not tell.
+names those of a heterogeneous one, ``namespace/job+index``, by the labels of JobSet, Kubeflow, Volcano and
+Job; the next pod of an index is the next attempt. The pods of a Job without indices are named as tasks of
+an array, ``namespace/job_suffix``. `holdfast.fleet.gangs` makes jobs of them.
 
 =================================================  =============
 a run that                                         state
@@ -75,6 +75,7 @@ _SOON_S = 300  # within which a job that was stopped has its pods deleted
 _JOB_NAMES = (  # labels, the outermost first
     "jobset.sigs.k8s.io/jobset-name",
     "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
     "kueue.x-k8s.io/pod-group-name",
     "batch.kubernetes.io/job-name",
     "job-name",
@@ -83,13 +84,18 @@ _GROUPS = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "jobset.sigs.k8s.io/job-index",
     "training.kubeflow.org/replica-type",
+    "volcano.sh/task-spec",
 )
 _INDICES = (
     "batch.kubernetes.io/job-completion-index",
     "training.kubeflow.org/replica-index",
+    "volcano.sh/task-index",
+    "kueue.x-k8s.io/pod-group-pod-index",
     "apps.kubernetes.io/pod-index",
 )
 _QUEUE = "kueue.x-k8s.io/queue-name"
+READ_LABELS = {*_JOB_NAMES, *_GROUPS, *_INDICES, _QUEUE}
+"""The labels and annotations of a pod that tell its job."""
 
 
 def _sniff(head: bytes, path: Path) -> bool:
@@ -168,7 +174,7 @@ class _Cluster:
         space = meta.get("namespace") or "default"
         cpus = sum(_cpus(_asked(c).get("cpu")) for c in spec["containers"])
         common = {
-            "job_id": f"{space}/{root}" + (f"+{part}" if part else ""),
+            "job_id": f"{space}/{root}{part}",
             "name": root,
             "account": space,
             "partition": labels.get(_QUEUE),
@@ -303,11 +309,15 @@ def _event(node: object, check: str, message: str, result: str = "fail") -> Row:
 
 
 def _names(pod: str, labels: Row) -> tuple[str, str]:
-    """The job of a pod, and which part of it the pod is; "" for all of it."""
+    """The job of a pod, and which part of it the pod is: "+workers-0-3", "_x7k2p", "" for all of it."""
     job = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), pod)
     index = [str(labels[key]) for key in _INDICES if key in labels]
-    part = [str(labels[key]) for key in _GROUPS if key in labels] + index[:1]
-    return job, "-".join(part) if index else pod.removeprefix(job).strip("-")
+    if index:
+        return job, "+" + "-".join(
+            [str(labels[key]) for key in _GROUPS if key in labels] + index[:1]
+        )
+    suffix = pod.removeprefix(job).strip("-")
+    return job, f"_{suffix}" if suffix else ""
 
 
 def _end(pod: Row, run: Row) -> Row:

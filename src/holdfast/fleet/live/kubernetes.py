@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from holdfast.config import Duration
 from holdfast.fleet.formats.json_lines import parsed
-from holdfast.fleet.live.asking import Server, Trouble, clock_trouble
+from holdfast.fleet.formats.kubernetes import READ_LABELS
+from holdfast.fleet.live.asking import Server, Source, Trouble
 from holdfast.fleet.live.spool import Spool
 from holdfast.fleet.schema import Row
 
@@ -41,38 +39,14 @@ _KEPT = {
     "status": "phase reason startTime conditions containerStatuses capacity",
 }
 _UNSAID = re.compile(r'"(lastHeartbeatTime|resourceVersion)": "[^"]*"')
-MINUTE = Duration(60)
 
 
-@dataclass(frozen=True)
-class KubernetesSource:
-    """A table ``[[kubernetes]]`` of the sources."""
-
-    name: str
-    url: str
-    token_env: str = ""  # Environment variable that holds a bearer token ...
-    token_file: str = ""  # ... or a file
-    cluster: str = ""  # Its name, where the store has several
-    every: Duration = MINUTE
-
-
-@dataclass(eq=False)
-class Kubernetes:
+class Kubernetes(Server[Source]):
     """Polls one API server."""
 
-    source: KubernetesSource
-    halt: Event
-    first_s: float = 1.0
-    _said: dict[str, int] = field(default_factory=dict)  # Object -> what was last written of it
-
-    def __post_init__(self) -> None:
-        self._server = Server(
-            self.source.url,
-            token_env=self.source.token_env,
-            token_file=self.source.token_file,
-            halt=self.halt,
-            first_s=self.first_s,
-        )
+    def __init__(self, source: Source, halt: Event, first_s: float = 1.0) -> None:
+        super().__init__(source, halt, first_s)
+        self._said: dict[str, int] = {}  # Object -> what was last written of it
 
     def poll(self, spool: Spool) -> str:
         """Bring the spool up to date; arguments and errors as `Slurm.poll`."""
@@ -85,9 +59,7 @@ class Kubernetes:
                     raise
                 if trouble.state != "unknown-version" or name in _ALWAYS:
                     troubles.append(trouble)
-        troubles += filter(None, [clock_trouble(self._server.now_s, time.time())])
-        for each in troubles:
-            raise each
+        self.settle(self.now_s, troubles)
         return ""
 
     def _follow(self, name: str, spool: Spool) -> None:
@@ -105,7 +77,7 @@ class Kubernetes:
         page: dict[str, str] = {}
         there = set()
         while True:
-            answer = self._server.ask(PATHS[name], limit=PAGE, **page)
+            answer = self.ask(PATHS[name], limit=PAGE, **page)
             kind, meta = str(answer["kind"]).removesuffix("List"), answer["metadata"]
             items: list[Row] = [{"kind": kind, **item} for item in answer.get("items") or ()]
             there |= {item["metadata"]["uid"] for item in items}
@@ -122,7 +94,7 @@ class Kubernetes:
         version = spool.cursor[name]
         events = []
         wanted = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
-        for event in self._server.ask(PATHS[name], _lines, resourceVersion=version, **wanted):
+        for event in self.ask(PATHS[name], _lines, resourceVersion=version, **wanted):
             kind, item = event["type"], event["object"]
             if kind == "ERROR":
                 text = f"{PATHS[name]}: {item.get('message')} ({item.get('code')})"
@@ -173,6 +145,9 @@ def _trimmed(item: Row) -> Row:
     for part, names in _KEPT.items():
         own = item.get(part) or {}
         kept[part] = {name: own[name] for name in names.split() if name in own}
+    # An index was an annotation before it was a label; what a user notes there may be secret.
+    noted = (item["metadata"].get("annotations") or {}).items()
+    kept["metadata"]["annotations"] = {key: text for key, text in noted if key in READ_LABELS}
     if containers := kept["spec"].get("containers"):
         kept["spec"]["containers"] = [
             {"name": each["name"], "resources": each.get("resources")} for each in containers

@@ -24,8 +24,8 @@ from holdfast.errors import HoldfastError, MissingExtraError
 from holdfast.files import Lock, LockHeldError
 from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.ingestion import IngestResult, in_store
-from holdfast.fleet.live.asking import Trouble
-from holdfast.fleet.live.kubernetes import Kubernetes, KubernetesSource
+from holdfast.fleet.live.asking import WHOLE, Source, Trouble
+from holdfast.fleet.live.kubernetes import Kubernetes
 from holdfast.fleet.live.prometheus import Prometheus, PrometheusSource
 from holdfast.fleet.live.slurm import Slurm, SlurmSource
 from holdfast.fleet.live.spool import Spool
@@ -44,11 +44,11 @@ class Settings:
 
     slurm: tuple[SlurmSource, ...] = ()
     prometheus: tuple[PrometheusSource, ...] = ()
-    kubernetes: tuple[KubernetesSource, ...] = ()
+    kubernetes: tuple[Source, ...] = ()
     keep: Duration = TWO_DAYS  # How long files of a spool stay that the store has read
 
     @property
-    def every(self) -> tuple[SlurmSource | PrometheusSource | KubernetesSource, ...]:
+    def every(self) -> tuple[Source, ...]:
         """All sources."""
         return (*self.slurm, *self.prometheus, *self.kubernetes)
 
@@ -208,8 +208,7 @@ class Sources:
             traceback.print_exc(file=sys.stderr)
             state, text = "bad-answer", f"{type(error).__name__}: {error}"
         now_s = self.clock()
-        # With another clock the data are whole.
-        complete = state in ("ok", "clock-off")
+        complete = state in WHOLE
         each.failures = 0 if complete else each.failures + 1
         before = each.state
         since_s = before.since_s if before.state == state else now_s

@@ -1,0 +1,144 @@
+"""Gangs: the pods of one Kubernetes job as attempts of the job on all their nodes.
+
+A store has a row per run of a pod. Pods that work together start, fail and end together: counted each by
+itself, a job of 64 GPUs that one node ended is eight small jobs, of which one failed for a reason. The
+pods of a job ``namespace/name`` are ``namespace/name+index``; without an index ``namespace/name_suffix``.
+
+- Pods with an index (JobSet, Kubeflow, Volcano, an indexed Job) are a gang. An attempt of it lasts until
+  its first pod fails; the next begins when the first of them is replaced, and has those that went on. Where
+  a pod completed and another worked on, or failed before, by over five minutes, the pods were tasks: they
+  stay as they are.
+- Pods without an index that ran one after another, none after one that completed, are attempts of one job.
+  Others are tasks: a gang divides its work by rank.
+
+The state of an attempt is the one that explains the others: when a node is lost, or a pod is evicted, the
+other pods fail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.fleet.schema import ATTEMPTS
+
+if TYPE_CHECKING:
+    from holdfast.fleet.log import FleetLog
+
+APART_S = 300  # By which pods of a gang may end apart if one of them completed
+_NAMED = "account || '/' || name || "
+_OF_PODS = f"""job_id_raw IS NULL AND start_s IS NOT NULL
+    AND (starts_with(job_id, {_NAMED}'+') OR starts_with(job_id, {_NAMED}'_'))"""
+_RUNS = f"""SELECT *, CASE WHEN indexed THEN attempt
+        WHEN bool_and(after) OVER (PARTITION BY whole) THEN place ELSE 0 END AS turn
+    FROM (
+        SELECT *, row_number() OVER w AS place, coalesce(lag(over_s) OVER w <= start_s
+            AND lag(state) OVER w <> 'COMPLETED', row_number() OVER w = 1) AS after,
+            row_number() OVER w > 1 AND coalesce(lag(over_s) OVER w > start_s, TRUE) AS beside
+        FROM (
+            SELECT *, coalesce(cluster, '') || ':' || coalesce(reuse, 0) || '~' || {_NAMED}'' AS whole,
+                starts_with(job_id, {_NAMED}'+') AS indexed,
+                coalesce(end_s, start_s + runtime_s) AS over_s
+            FROM {{stored}} WHERE {_OF_PODS}
+        ) AS pods WINDOW w AS (PARTITION BY whole ORDER BY start_s, key)
+    ) AS ordered"""
+# An attempt begins where a pod is replaced after others ended: from begin_s until until_s.
+_SESSIONS = """SELECT whole, at_s AS begin_s, lead(at_s) OVER w AS until_s, row_number() OVER w AS number
+    FROM (
+        SELECT DISTINCT whole, CAST(0 AS BIGINT) AS at_s FROM {runs} WHERE turn > 0
+        UNION ALL SELECT whole, at_s FROM (
+            SELECT *, lag(starts) OVER (PARTITION BY whole ORDER BY at_s, starts) AS before FROM (
+                SELECT whole, start_s AS at_s, 1 AS starts FROM {runs} WHERE turn > 1
+                UNION ALL SELECT whole, over_s, 0 FROM {runs} WHERE over_s IS NOT NULL AND turn > 0
+            ) AS changes
+        ) AS turns WHERE starts = 1 AND before = 0
+    ) AS cuts WINDOW w AS (PARTITION BY whole ORDER BY at_s)"""
+# to_s: the end of a pod's run within the attempt
+_MEMBERS = """SELECT * FROM (
+        SELECT *, min(CASE WHEN state = 'COMPLETED' THEN to_s END) OVER w AS completed_s,
+            max(CASE WHEN state = 'COMPLETED' THEN to_s END) OVER w AS last_completed_s,
+            min(CASE WHEN state <> 'COMPLETED' THEN to_s END) OVER w AS failed_s,
+            max(coalesce(over_s, start_s)) OVER w AS last_s
+        FROM (
+            SELECT runs.*, number, begin_s, until_s, CASE WHEN until_s IS NULL OR over_s <= until_s
+                THEN over_s END AS to_s
+            FROM {runs} AS runs JOIN ({sessions}) AS sessions ON runs.whole = sessions.whole
+            WHERE turn > 0 AND start_s < coalesce(until_s, start_s + 1)
+                AND (over_s IS NULL OR over_s > begin_s OR start_s >= begin_s)
+        ) AS within WINDOW w AS (PARTITION BY whole, number)
+    ) AS members"""
+_TASKS = f"""SELECT whole FROM {{members}} WHERE completed_s + {APART_S} < last_s
+    OR failed_s + {APART_S} < last_completed_s"""
+_GANGS = """SELECT whole, CAST(number AS INTEGER) AS attempt, min(key) + number - 1 AS key,
+        max(reuse) AS reuse, min(CASE WHEN start_s >= begin_s THEN submit_s END) AS submit_s,
+        min(greatest(start_s, begin_s)) AS start_s,
+        CASE WHEN min(failed_s) IS NOT NULL THEN min(failed_s) WHEN count(to_s) = count(*) THEN max(to_s)
+            ELSE min(until_s) END AS end_s,
+        min(time_limit_s) AS time_limit_s, max(restarts) AS restarts,
+        CAST(count(DISTINCT nodes[1]) AS INTEGER) AS node_count,
+        list_sort(array_agg(DISTINCT nodes[1])) AS nodes,
+        CAST(sum(gpus) AS INTEGER) AS gpus, CAST(sum(cpus) AS INTEGER) AS cpus, {decided}
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY whole, number ORDER BY cause, to_s, key) AS decision
+        FROM (
+            SELECT *, CASE WHEN to_s IS NULL THEN 6 WHEN state = 'NODE_FAIL' THEN 0
+                WHEN state = 'PREEMPTED' THEN 1 WHEN state = 'TIMEOUT' THEN 2
+                WHEN state = 'OUT_OF_MEMORY' THEN 3 WHEN state = 'FAILED' THEN 4
+                WHEN state = 'COMPLETED' THEN 7 ELSE 5 END AS cause
+            FROM {members} AS members WHERE whole NOT IN (SELECT whole FROM {tasks})
+        ) AS ranked
+    ) AS ordered GROUP BY whole, number"""
+_MADE = {
+    "job_id": f"{_NAMED}''",
+    "submit_s": "greatest(submit_s, lag(end_s) OVER w)",
+    "runtime_s": "end_s - start_s",
+    "job_runtime_s": "CAST(sum(coalesce(end_s - start_s, 0)) OVER w AS BIGINT)",
+    "failed_node": "CASE WHEN state = 'NODE_FAIL' THEN of_node END",
+}
+_OF_ALL = ("attempt", "key", "reuse", "submit_s", "start_s", "end_s", "time_limit_s", "restarts")
+_SUMS = ("node_count", "nodes", "gpus", "cpus")
+
+
+def with_gangs(log: FleetLog, stored: str) -> str:
+    """The attempts of a store, its gangs in place of their pods: the name of a table."""
+    if not log.value(f"SELECT count(*) FROM {stored} WHERE {_OF_PODS}"):
+        return stored
+    names = ATTEMPTS.names
+    runs = log.keep("pod_runs", _RUNS.format(stored=stored))
+    sessions = _SESSIONS.format(runs=runs)
+    members = log.keep("gang_members", _MEMBERS.format(runs=runs, sessions=sessions))
+    tasks = log.keep("pod_tasks", _TASKS.format(members=members))
+    # What is not made of all pods is of the one that decided the state.
+    own = {name: f'"{name}"' for name in names if name not in (*_OF_ALL, *_SUMS, *_MADE)}
+    own["of_node"] = "nodes[1]"
+    decided = ", ".join(
+        f'max(CASE WHEN decision = 1 THEN {v} END) AS "{k}"' for k, v in own.items()
+    )
+    gangs = log.keep("gangs", _GANGS.format(members=members, tasks=tasks, decided=decided))
+    kept = ", ".join(f'"{name}"' for name in names)
+    made = ", ".join(f'{_MADE.get(name) or chr(34) + name + chr(34)} AS "{name}"' for name in names)
+    return log.view(
+        "attempts_with_gangs",
+        f"""SELECT {kept} FROM {stored} WHERE key NOT IN (
+                SELECT key FROM {members} WHERE whole NOT IN (SELECT whole FROM {tasks}))
+            UNION ALL SELECT {made} FROM {gangs} WINDOW w AS (PARTITION BY whole ORDER BY attempt)""",
+    )
+
+
+def undecided_jobs(log: FleetLog) -> int:
+    """Jobs with several pods at a time of which nothing tells whether they work together."""
+    log.table("attempts")
+    if "gangs" not in log.named:
+        return 0
+    # An index alone is that of an indexed Job, which serves both.
+    return int(
+        log.value(
+            f"""SELECT count(DISTINCT whole) FROM (
+                SELECT whole FROM pod_runs WHERE turn = 0 GROUP BY whole HAVING bool_or(beside) AND NOT
+                    coalesce(min(CASE WHEN state = 'COMPLETED' THEN over_s END) + {APART_S}
+                        < max(coalesce(over_s, start_s)), FALSE)
+                UNION ALL SELECT whole FROM gang_members
+                WHERE regexp_matches(job_id, '[+][0-9]+$') AND whole NOT IN (SELECT whole FROM pod_tasks)
+                GROUP BY whole, number HAVING count(*) > 1
+            ) AS unsure"""
+        )
+    )
