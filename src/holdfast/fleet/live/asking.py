@@ -45,6 +45,7 @@ from holdfast.remote import (
 MINUTE = Duration(60)
 CLOCK_S = 60.0  # Difference of two clocks from which it is told
 ATTEMPTS = 3  # of one question; the next poll asks again
+_STATES = {401: "refused", 403: "refused", 404: "unknown-version", 410: "behind"}
 WHOLE = ("ok", "clock-off", "untried")
 
 
@@ -163,16 +164,10 @@ class Server(Generic[SourceT]):
         with suppress(KeyError, ValueError):
             self.now_s = parsedate_to_datetime(response.headers["Date"]).timestamp()
         said = f"status {status} {response.reason or ''}".rstrip()
-        if status in (401, 403):
-            raise Trouble("refused", f"{said}: the token is missing, wrong or expired")
-        if status == 404:
-            raise Trouble("unknown-version", f"{said}: {path}")
-        if status == 410:
-            raise Trouble("behind", f"{said}: {path}")
         if status in TRANSIENT_STATUSES:
             raise TransientError(said, retry_after(response.headers.get("Retry-After")))
         if status != 200:
-            raise Trouble("bad-answer", said)
+            raise Trouble(_STATES.get(status, "bad-answer"), f"{said}: {path}")
         try:
             return read(body.decode(errors="replace"))
         except (ValueError, RecursionError) as error:
