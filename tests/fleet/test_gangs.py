@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,76 @@ def test_two_clusters_have_two_jobs_of_one_name(tmp_path: Path) -> None:
         ("a:team-a/pt", 900, "a:g0a:g1"),
         ("b:team-a/pt", 901, "b:g0b:g1"),
     ]
+
+
+# How a pod ended -> reason of its container, of its pod, of its node, and what explains an attempt first
+ENDS = {
+    "NODE_FAIL": ("Error", "", "NodeLost"),
+    "PREEMPTED": ("Error", "Evicted", ""),
+    "OUT_OF_MEMORY": ("OOMKilled", "", ""),
+    "FAILED": ("Error", "", ""),
+}
+
+
+def played(rng: random.Random, name: str) -> tuple[list[Any], list[tuple[Any, ...]]]:
+    """The pods of a job that fails at random until it completes, and its attempts as they were."""
+    size, begin = rng.randrange(2, 6), rng.randrange(1000)
+    fresh, since = list(range(size)), [0] * size
+    pods, truth = [], []
+    for attempt in range(1, rng.randrange(2, 6)):
+        for place, index in enumerate(fresh):
+            since[index] = begin + bool(place) * rng.randrange(20)
+        completes = attempt == 4
+        stop = begin + rng.randrange(1000, 9000)
+        # Some go on; the others end within three minutes, in any order.
+        over = {
+            i: stop + rng.randrange(180)
+            for i in rng.sample(range(size), rng.randrange(1, size + 1))
+        }
+        if completes:
+            over = {i: stop + rng.randrange(180) for i in range(size)}
+        states = []
+        for index, at in over.items():
+            states.append("COMPLETED" if completes else rng.choice([*ENDS]))
+            reason, of_pod, of_node = ENDS.get(states[-1], ("", "", ""))
+            labels = {KUBEFLOW + "job-name": name, KUBEFLOW + "replica-index": f"{index}"}
+            item = pod(
+                f"{name}-{index}-{attempt}",
+                5,
+                node=f"g{index}",
+                labels=labels,
+                phase="Succeeded" if completes else "Failed",
+                reason=of_pod,
+                conditions=[condition("DisruptionTarget", "True", at, of_node)] if of_node else [],
+                containerStatuses=containers(ended(since[index], at, int(not completes), reason)),
+            )
+            pods.append(item)
+        state = min(states, key=["COMPLETED", *ENDS].index)
+        end = (max if completes else min)(over.values())
+        truth.append((name, attempt, begin, end, state, "".join(f"g{i}" for i in range(size))))
+        begin, fresh = max(over.values()) + rng.randrange(1, 600), [*over]
+    # Pods that nobody saw end run on.
+    for index in set(range(size)) - set(fresh):
+        labels = {KUBEFLOW + "job-name": name, KUBEFLOW + "replica-index": f"{index}"}
+        runs = containers(running(since[index]))
+        pods.append(
+            pod(
+                f"{name}-{index}-x",
+                5,
+                node=f"g{index}",
+                labels=labels,
+                phase="Running",
+                containerStatuses=runs,
+            )
+        )
+    return pods, truth
+
+
+def test_attempts_of_gangs_that_were_played(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    jobs = [played(rng, f"job{number:02d}") for number in range(40)]
+    pods = [each for own, _ in jobs for each in own]
+    rng.shuffle(pods)
+    truth = [row for _, own in jobs for row in own]
+    assert attempts(log_of(tmp_path, *pods)) == truth
+    assert {row[4] for row in truth} == {"COMPLETED", *ENDS}

@@ -210,3 +210,23 @@ def test_a_server_that_is_none_and_a_clock_that_is_off(
             polled.poll(spool)
     assert caught.value.state == "clock-off"
     assert list((tmp_path / "spool").glob("objects-*"))
+
+
+def test_an_index_that_is_an_annotation_is_kept_and_no_other_note(tmp_path: Path) -> None:
+    """As servers before 1.28 write it."""
+    notes = {"batch.kubernetes.io/job-completion-index": "3", "note": "hunter2"}
+    item = pod(
+        "work-3-abcde",
+        4,
+        labels={"job-name": "work"},
+        metadata={"annotations": notes},
+        phase="Running",
+        containerStatuses=containers(running(10)),
+    )
+    server = ApiServer([("ADDED", item)], at=1)
+    spool = Spool(tmp_path / "spool")
+    with serving(server.answer) as url:
+        source(url).poll(spool)
+    assert b"hunter2" not in b"".join(path.read_bytes() for path in spool.folder.iterdir())
+    fleet.ingest([tmp_path / "spool"], tmp_path / "store")
+    assert [row[0] for row in told(tmp_path / "store")[0]] == ["team-a/work+3"]
