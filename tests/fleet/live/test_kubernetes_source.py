@@ -25,7 +25,14 @@ from holdfast.fleet.live.asking import Source, Trouble
 from holdfast.fleet.live.kubernetes import Kubernetes
 from holdfast.fleet.live.spool import Spool
 
-KINDS = {"pods": "Pod", "nodes": "Node", "jobs": "Job", "workloads": "Workload"}
+KINDS = {"pods": "Pod", "nodes": "Node", "jobs": "Job", "workloads": "Workload", "events": "Event"}
+PATHS = {  # As a server of today has them
+    "/api/v1/pods",
+    "/api/v1/nodes",
+    "/api/v1/events",
+    "/apis/batch/v1/jobs",
+    "/apis/kueue.x-k8s.io/v1beta2/workloads",
+}
 
 
 @dataclass
@@ -44,8 +51,12 @@ class ApiServer:
         self.asked.append({"path": path, **asked})
         if self.token and headers.get("authorization") != f"Bearer {self.token}":
             return 401, {"kind": "Status", "code": 401}
+        if path == "/apis":
+            groups = [each.split("/")[2:4] for each in PATHS if each.startswith("/apis/")]
+            own = [{"name": g, "preferredVersion": {"version": v}} for g, v in groups]
+            return 200, {"kind": "APIGroupList", "groups": own}
         name = path.rpartition("/")[2]
-        if name not in KINDS:
+        if path not in PATHS:
             return 404, {"kind": "Status", "code": 404}
         past = self.events[: self.at]
         own = [(k, each) for k, each in past if each["kind"] == KINDS[name]]

@@ -21,16 +21,16 @@ from holdfast.fleet.schema import Row
 
 WATCH_S = 2  # that a watch stays open
 PAGE = 500  # Objects of one answer to a list
-PATHS = {  # Jobs come before their pods
-    "jobs": "/apis/batch/v1/jobs",
-    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
-    "workloads": "/apis/kueue.x-k8s.io/v1beta1/workloads",
-    "pods": "/api/v1/pods",
-    "nodes": "/api/v1/nodes",
-    "events": "/api/v1/events?fieldSelector=involvedObject.kind%3DNode",
-    "healthevents": "/apis/nvsentinel.nvidia.com/v1alpha1/healthevents",
+_EVERY = {  # Objects -> their group, "" for the first one; Jobs come before their pods
+    "jobs": "batch",
+    "jobsets": "jobset.x-k8s.io",
+    "workloads": "kueue.x-k8s.io",
+    "pods": "",
+    "nodes": "",
+    "events": "",
+    "healthevents": "nvsentinel.nvidia.com",
 }
-_ALWAYS = ("pods", "nodes")  # Served by every server
+_ONLY = {"events": {"fieldSelector": "involvedObject.kind=Node"}}
 _KEPT = {
     "metadata": "name namespace uid resourceVersion creationTimestamp deletionTimestamp labels "
     "deletionGracePeriodSeconds ownerReferences",
@@ -50,34 +50,37 @@ class Kubernetes(Server[Source]):
 
     def poll(self, spool: Spool) -> str:
         """Bring the spool up to date; arguments and errors as `Slurm.poll`."""
+        groups = self.ask("/apis")["groups"]
+        served = {each["name"]: each["preferredVersion"]["version"] for each in groups}
         troubles = []
-        for name in PATHS:
+        for name, group in _EVERY.items():
+            path = f"/apis/{group}/{served.get(group)}/{name}" if group else f"/api/v1/{name}"
             try:
-                self._follow(name, spool)
+                if group in {"", *served}:
+                    self._follow(name, path, spool)
             except Trouble as trouble:  # of one kind of object: the others go on
                 if trouble.state in ("away", "half-written"):
                     raise
-                if trouble.state != "unknown-version" or name in _ALWAYS:
-                    troubles.append(trouble)
+                troubles.append(trouble)
         self.settle(self.now_s, troubles)
         return ""
 
-    def _follow(self, name: str, spool: Spool) -> None:
+    def _follow(self, name: str, path: str, spool: Spool) -> None:
         if name not in spool.cursor:
-            self._list(name, spool)
+            self._list(name, path, spool)
             return
         try:
-            self._watch(name, spool)
+            self._watch(name, path, spool)
         except Trouble as trouble:
             if trouble.state == "behind":
-                self._list(name, spool)
+                self._list(name, path, spool)
             raise
 
-    def _list(self, name: str, spool: Spool) -> None:
+    def _list(self, name: str, path: str, spool: Spool) -> None:
         page: dict[str, str] = {}
         there = set()
         while True:
-            answer = self.ask(PATHS[name], limit=PAGE, **page)
+            answer = self.ask(path, limit=PAGE, **_ONLY.get(name, {}), **page)
             kind, meta = str(answer["kind"]).removesuffix("List"), answer["metadata"]
             items: list[Row] = [{"kind": kind, **item} for item in answer.get("items") or ()]
             there |= {item["metadata"]["uid"] for item in items}
@@ -90,14 +93,15 @@ class Kubernetes(Server[Source]):
         self._write(spool, [("DELETED", item) for item in gone])
         spool.commit(**{name: meta["resourceVersion"]})
 
-    def _watch(self, name: str, spool: Spool) -> None:
+    def _watch(self, name: str, path: str, spool: Spool) -> None:
         version = spool.cursor[name]
         events = []
-        wanted = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
-        for event in self.ask(PATHS[name], _lines, resourceVersion=version, **wanted):
+        wanted = {"watch": "1", "allowWatchBookmarks": "true", **_ONLY.get(name, {})}
+        wanted |= {"timeoutSeconds": str(WATCH_S), "resourceVersion": version}
+        for event in self.ask(path, _lines, **wanted):
             kind, item = event["type"], event["object"]
             if kind == "ERROR":
-                text = f"{PATHS[name]}: {item.get('message')} ({item.get('code')})"
+                text = f"{path}: {item.get('message')} ({item.get('code')})"
                 raise Trouble("behind" if item.get("code") == 410 else "bad-answer", text)
             version = item["metadata"]["resourceVersion"]
             if kind != "BOOKMARK":
