@@ -128,12 +128,9 @@ class _Cluster:
         if not isinstance(meta, dict) or "name" not in meta:
             return "no Kubernetes object (metadata.name)"
         version = 2 * int(meta.get("resourceVersion") or 0) + bool(item.get(DELETED))
-        if kind == "Event":
-            return self._add_event(item, version)
-        if kind == "Node":
-            return self._add_node(item, version)
-        if kind == "Pod":
-            return self._add_pod(item, version)
+        own = {"Event": self._add_event, "Node": self._add_node, "Pod": self._add_pod}
+        if kind in own:
+            return own[kind](item, version)
         if kind in ("Job", "JobSet", "Workload"):
             return self._add_owner(item)
         if str(kind).startswith("HealthEvent"):

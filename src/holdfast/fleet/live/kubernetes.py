@@ -61,7 +61,8 @@ class Kubernetes(Server[Source]):
             except Trouble as trouble:  # of one kind of object: the others go on
                 if trouble.state in ("away", "half-written"):
                     raise
-                troubles.append(trouble)
+                if trouble.state != "unknown-version" or not group:  # a group may serve others alone
+                    troubles.append(trouble)
         self.settle(self.now_s, troubles)
         return ""
 
