@@ -93,6 +93,23 @@ def test_a_gang_that_is_replaced_whole_has_two_attempts(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_what_follows_a_job_that_completed_is_another_job(indexed: bool, tmp_path: Path) -> None:
+    pods = [
+        task(f"{i}x{begin}", ended(begin, end, code), phase, i if indexed else None)
+        for begin, end, code, phase in [
+            (10, 500, 1, "Failed"),
+            (600, 900, 0, "Succeeded"),
+            (5000, 5600, 0, "Succeeded"),
+        ]
+        for i in range(1 + indexed)
+    ]
+    log = log_of(tmp_path, *pods)
+    assert [(row[1], row[2]) for row in attempts(log)] == [(1, 10), (1, 5000), (2, 600)]
+    runs = log.rows(f"SELECT run, count(*) AS n FROM {log.attempts} GROUP BY run ORDER BY n")
+    assert [row["n"] for row in runs] == [1, 2]
+
+
 def test_those_that_go_on_are_in_the_next_attempt_too(tmp_path: Path) -> None:
     stays = worker(0, ended(10, 900, 0), "Succeeded")
     fails = worker(1, ended(15, 500, 1))

@@ -8,8 +8,9 @@ pods of a job ``namespace/name`` are ``namespace/name+index``; without an index 
   its first pod fails; the next begins when the first of them is replaced, and has those that went on. Where
   a pod completed and another worked on, or failed before, by over five minutes, the pods were tasks: they
   stay as they are.
-- Pods without an index that ran one after another, none after one that completed, are attempts of one job.
-  Others are tasks: a gang divides its work by rank.
+- Pods without an index that ran one after another are attempts of one job. Others are tasks: a gang divides
+  its work by rank.
+- What follows an attempt that completed is another job of the same name.
 
 The state of an attempt is the one that explains the others: when a node is lost, or a pod is evicted, the
 other pods fail.
@@ -29,10 +30,9 @@ _NAMED = "account || '/' || name || "
 _OF_PODS = f"""job_id_raw IS NULL AND start_s IS NOT NULL
     AND (starts_with(job_id, {_NAMED}'+') OR starts_with(job_id, {_NAMED}'_'))"""
 _RUNS = f"""SELECT *, CASE WHEN indexed THEN attempt
-        WHEN bool_and(after) OVER (PARTITION BY whole) THEN place ELSE 0 END AS turn
+        WHEN bool_or(beside) OVER (PARTITION BY whole) THEN 0 ELSE place END AS turn
     FROM (
-        SELECT *, row_number() OVER w AS place, coalesce(lag(over_s) OVER w <= start_s
-            AND lag(state) OVER w <> 'COMPLETED', row_number() OVER w = 1) AS after,
+        SELECT *, row_number() OVER w AS place,
             row_number() OVER w > 1 AND coalesce(lag(over_s) OVER w > start_s, TRUE) AS beside
         FROM (
             SELECT *, coalesce(cluster, '') || ':' || coalesce(reuse, 0) || '~' || {_NAMED}'' AS whole,
@@ -68,7 +68,7 @@ _MEMBERS = """SELECT * FROM (
     ) AS members"""
 _TASKS = f"""SELECT whole FROM {{members}} WHERE completed_s + {APART_S} < last_s
     OR failed_s + {APART_S} < last_completed_s"""
-_GANGS = """SELECT whole, CAST(number AS INTEGER) AS attempt, min(key) + number - 1 AS key,
+_GANGS = """SELECT whole, number, min(key) + number - 1 AS key,
         max(reuse) AS reuse, min(CASE WHEN start_s >= begin_s THEN submit_s END) AS submit_s,
         min(greatest(start_s, begin_s)) AS start_s,
         CASE WHEN min(failed_s) IS NOT NULL THEN min(failed_s) WHEN count(to_s) = count(*) THEN max(to_s)
@@ -87,14 +87,18 @@ _GANGS = """SELECT whole, CAST(number AS INTEGER) AS attempt, min(key) + number 
             FROM {members} AS members WHERE whole NOT IN (SELECT whole FROM {tasks})
         ) AS ranked
     ) AS ordered GROUP BY whole, number"""
+_JOBS = """SELECT *, coalesce(sum(CASE WHEN state = 'COMPLETED' THEN 1 ELSE 0 END) OVER (PARTITION BY whole
+        ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS earlier FROM {gangs}"""
 _MADE = {
+    "attempt": "CAST(row_number() OVER w AS INTEGER)",
+    "reuse": "CAST(nullif(coalesce(reuse, 0) + earlier, 0) AS INTEGER)",
     "job_id": f"{_NAMED}''",
     "submit_s": "greatest(submit_s, lag(end_s) OVER w)",
     "runtime_s": "end_s - start_s",
     "job_runtime_s": "CAST(sum(coalesce(end_s - start_s, 0)) OVER w AS BIGINT)",
     "failed_node": "CASE WHEN state = 'NODE_FAIL' THEN of_node END",
 }
-_OF_ALL = ("attempt", "key", "reuse", "submit_s", "start_s", "end_s", "time_limit_s", "restarts")
+_OF_ALL = ("key", "start_s", "end_s", "time_limit_s", "restarts")
 _SUMS = ("node_count", "nodes", "gpus", "cpus")
 
 
@@ -120,7 +124,8 @@ def with_gangs(log: FleetLog, stored: str) -> str:
         "attempts_with_gangs",
         f"""SELECT {kept} FROM {stored} WHERE key NOT IN (
                 SELECT key FROM {members} WHERE whole NOT IN (SELECT whole FROM {tasks}))
-            UNION ALL SELECT {made} FROM {gangs} WINDOW w AS (PARTITION BY whole ORDER BY attempt)""",
+            UNION ALL SELECT {made} FROM ({_JOBS.format(gangs=gangs)}) AS jobs
+                WINDOW w AS (PARTITION BY whole, earlier ORDER BY number)""",
     )
 
 
@@ -133,7 +138,7 @@ def undecided_jobs(log: FleetLog) -> int:
     return int(
         log.value(
             f"""SELECT count(DISTINCT whole) FROM (
-                SELECT whole FROM pod_runs WHERE turn = 0 GROUP BY whole HAVING bool_or(beside) AND NOT
+                SELECT whole FROM pod_runs WHERE turn = 0 GROUP BY whole HAVING NOT
                     coalesce(min(CASE WHEN state = 'COMPLETED' THEN over_s END) + {APART_S}
                         < max(coalesce(over_s, start_s)), FALSE)
                 UNION ALL SELECT whole FROM gang_members

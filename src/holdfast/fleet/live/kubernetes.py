@@ -61,7 +61,9 @@ class Kubernetes(Server[Source]):
             except Trouble as trouble:  # of one kind of object: the others go on
                 if trouble.state in ("away", "half-written"):
                     raise
-                if trouble.state != "unknown-version" or not group:  # a group may serve others alone
+                if (
+                    trouble.state != "unknown-version" or not group
+                ):  # a group may serve others alone
                     troubles.append(trouble)
         self.settle(self.now_s, troubles)
         return ""
