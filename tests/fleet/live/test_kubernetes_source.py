@@ -15,7 +15,7 @@ from typing import Any
 import kubernetes_objects as kube
 import pytest
 from kubernetes_objects import BEGIN, condition, containers, pod, running
-from live_stub import Answer, serving
+from live_stub import RECORDED, Answer, serving
 from test_following import contents
 
 import holdfast.fleet as fleet
@@ -24,6 +24,7 @@ from holdfast.fleet.live import asking
 from holdfast.fleet.live.asking import Source, Trouble
 from holdfast.fleet.live.kubernetes import Kubernetes
 from holdfast.fleet.live.spool import Spool
+from holdfast.fleet.log import open_log
 
 KINDS = {"pods": "Pod", "nodes": "Node", "jobs": "Job", "workloads": "Workload", "events": "Event"}
 PATHS = {  # As a server of today has them
@@ -241,3 +242,38 @@ def test_an_index_that_is_an_annotation_is_kept_and_no_other_note(tmp_path: Path
     assert b"hunter2" not in b"".join(path.read_bytes() for path in spool.folder.iterdir())
     fleet.ingest([tmp_path / "spool"], tmp_path / "store")
     assert [row[0] for row in told(tmp_path / "store")[0]] == ["team-a/work+3"]
+
+
+def test_a_recorded_cluster(tmp_path: Path) -> None:
+    """A watch of kube-apiserver 1.20.2: a node goes silent under a gang, is cordoned, pods are replaced.
+
+    No kubelet ran: states were set through the status of each object, as kubelets and controllers do.
+    """
+    lines = (RECORDED / "kubernetes.jsonl").read_text().splitlines()
+    events = [(each["type"], each["object"]) for each in map(json.loads, lines)]
+    server = ApiServer(events)
+    hour = 1_795_971_600.0
+    spool = Spool(tmp_path / "spool", lambda: hour + 400 * server.at)
+    follower = Follower([tmp_path / "spool"], tmp_path / "live")
+    with serving(server.answer) as url:
+        polled = source(url)
+        for server.at in [*range(0, len(events), 3), len(events)]:
+            polled.poll(spool)
+            if server.at % 2:
+                follower.look()
+    follower.look()
+    fleet.ingest([RECORDED / "kubernetes.jsonl"], tmp_path / "bulk")
+    assert told(tmp_path / "live") == told(tmp_path / "bulk")
+    assert b"hunter2" not in b"".join(path.read_bytes() for path in spool.folder.rglob("*.*"))
+    log = open_log(tmp_path / "live")
+    names = ("job_id", "attempt", "state", "start_s", "end_s", "nodes", "gpus", "failed_node")
+    rows = log.rows(f"SELECT {', '.join(names)} FROM {log.table('attempts')} ORDER BY 1, 2")
+    at = 1_795_973_500
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("team-a/fx", 1, "NODE_FAIL", at + 75, at + 85, ["f0", "f1", "f2"], 24, "f1"),
+        ("team-a/fx", 2, "COMPLETED", at + 90, at + 100, ["f0", "f2", "f3"], 24, None),
+        ("team-a/nix", 1, "OUT_OF_MEMORY", at + 75, at + 88, ["f3"], 4, None),
+        ("team-a/nix", 2, "COMPLETED", at + 89, at + 100, ["f3"], 4, None),
+    ]
+    [silent] = log.rows(f"SELECT * FROM {log.table('node_outages')} WHERE state = 'DOWN*'")
+    assert (silent["node"], silent["start_s"], silent["end_s"]) == ("f1", at + 83, at + 100)

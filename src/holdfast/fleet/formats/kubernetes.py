@@ -29,7 +29,8 @@ pressures, the conditions of node-problem-detector (KernelDeadlock, ReadonlyFile
 (GpuMemWatch, SysLogsXIDError). Events about nodes (NodeNotReady, warnings, the non-fatal ones of
 NVSentinel) and NVSentinel's HealthEvent resources become health events too. A node that is not ready is
 DOWN, or DOWN* if it went silent, and DRAIN while it is cordoned. No object tells when a cordon was lifted:
-it ends with the last heartbeat of the first version without it.
+it ends with the last write of the first version without it (managedFields, which `kubectl get` hides), or
+with its last heartbeat.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class _Cluster:
         self.nodes: dict[object, tuple[int, Row]] = {}
         # By node and kind of outage: place in time, since when, state ("": in service), reason
         self.turns: dict[tuple[str, str], set[tuple[float, float, str, str]]] = {}
-        # By node, check and time: a watch repeats a node's conditions.
-        self.health: dict[object, tuple[int, Row]] = {}
+        # Each once: a watch repeats them. All stay, as a store that follows the file has the earlier ones.
+        self.health: dict[str, Row] = {}
         self.runs: dict[object, tuple[int, Row]] = {}  # by pod and start
         # Of owners by uid: the owner's owners; when and how it was stopped
         self.owners: dict[object, list[object]] = {}
@@ -128,14 +129,15 @@ class _Cluster:
         if not isinstance(meta, dict) or "name" not in meta:
             return "no Kubernetes object (metadata.name)"
         version = 2 * int(meta.get("resourceVersion") or 0) + bool(item.get(DELETED))
-        own = {"Event": self._add_event, "Node": self._add_node, "Pod": self._add_pod}
-        if kind in own:
-            return own[kind](item, version)
+        if kind == "Event":
+            return self._add_event(item)
+        if kind in ("Node", "Pod"):
+            return (self._add_node if kind == "Node" else self._add_pod)(item, version)
         if kind in ("Job", "JobSet", "Workload"):
             return self._add_owner(item)
         if str(kind).startswith("HealthEvent"):
             event = item["spec"].get("healthEvent") or item["spec"]
-            return self._add_health(_first_time(event, meta), health_of(event), version)
+            return self._add_health(_first_time(event, meta), health_of(event))
         return "neither a node, a pod, its owner nor an event"
 
     # --- Pods --------------------------------------------------------------------------------------
@@ -220,7 +222,9 @@ class _Cluster:
         capacity = status.get("capacity") or {}
         taints = {taint["key"]: taint.get("timeAdded") for taint in spec.get("taints") or ()}
         because = ", ".join(key for key in taints if not key.startswith("node.kubernetes.io/"))
-        state, missing, as_of_s = "READY", None, 0.0
+        state, missing = "READY", None
+        writes = node["metadata"].get("managedFields") or ()
+        as_of_s = max((_seconds(each.get("time")) or 0.0 for each in writes), default=0.0)
         for condition in status.get("conditions") or ():
             kind, value = condition["type"], condition["status"]
             time = _seconds(condition.get("lastTransitionTime"))
@@ -234,7 +238,7 @@ class _Cluster:
             if value == good or (value == "Unknown" and kind != "Ready"):
                 continue
             row = _event(name, "NodeNotReady" if kind == "Ready" else kind, said)
-            missing = self._add_health(time, row, version) and f"a condition {kind} without a time"
+            missing = self._add_health(time, row) and f"a condition {kind} without a time"
         cordoned = bool(spec.get("unschedulable"))
         since = _seconds(taints.get("node.kubernetes.io/unschedulable")) if cordoned else as_of_s
         if since is not None:
@@ -267,7 +271,7 @@ class _Cluster:
                 times = {"start_s": int(since_s), "end_s": end_s}
                 yield {"node": node, **times, "state": state, "reason": reason}
 
-    def _add_event(self, event: Row, version: int) -> str | None:
+    def _add_event(self, event: Row) -> str | None:
         about = event.get("involvedObject") or event.get("regarding") or {}
         kind = str(event.get("type"))
         reason = str(event.get("reason", ""))
@@ -278,12 +282,13 @@ class _Cluster:
             row = _event(about.get("name"), reason, message)
         else:  # NVSentinel writes its check there; what is fatal is a condition
             row = _event(about.get("name"), kind, message, "warn")
-        return self._add_health(_first_time(event, {}), row, version)
+        return self._add_health(_first_time(event, {}), row)
 
-    def _add_health(self, time: float | None, row: Row, version: int) -> str | None:
+    def _add_health(self, time: float | None, row: Row) -> str | None:
         if time is None:
             return "an event without a time"
-        _keep(self.health, (row["node"], row["check"], time), version, {"time_s": time, **row})
+        event = {"time_s": time, **row}
+        self.health[repr(event)] = event
         return None
 
 
@@ -332,7 +337,7 @@ def _end(pod: Row, run: Row) -> Row:
     phase, code, end_s = status.get("phase"), run.get("exitCode"), _second(run.get("finishedAt"))
     over = code is not None or phase in ("Succeeded", "Failed") or pod.get(DELETED)
     if not over and state != "NODE_FAIL":
-        return {"state": "RUNNING"}
+        return {"state": "RUNNING", "out_of_memory": False, "sigterm": False}
     if end_s is None:
         end_s = target_s if target_s is not None else gone_s
     if phase == "Succeeded" or (state is None and code == 0):
@@ -454,7 +459,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
             "attempts": rows_table(ATTEMPTS, attempts),
             "nodes": rows_table(NODES, [row for _, row in cluster.nodes.values()]),
             "node_outages": rows_table(NODE_OUTAGES, list(cluster.outages())),
-            "health": rows_table(HEALTH, [row for _, row in cluster.health.values()]),
+            "health": rows_table(HEALTH, list(cluster.health.values())),
             "rejects": rejects.table(),
         }
     )

@@ -38,7 +38,7 @@ _KEPT = {
     "containers",
     "status": "phase reason startTime conditions containerStatuses capacity",
 }
-_UNSAID = re.compile(r'"(lastHeartbeatTime|resourceVersion)": "[^"]*"')
+_UNSAID = re.compile(r'"(lastHeartbeatTime|resourceVersion|time)": "[^"]*"')
 
 
 class Kubernetes(Server[Source]):
@@ -155,6 +155,9 @@ def _trimmed(item: Row) -> Row:
     # An index was an annotation before it was a label; what a user notes there may be secret.
     noted = (item["metadata"].get("annotations") or {}).items()
     kept["metadata"]["annotations"] = {key: text for key, text in noted if key in READ_LABELS}
+    if item["kind"] == "Node":  # when it was written: no other field tells when a cordon was lifted
+        writes = item["metadata"].get("managedFields") or ()
+        kept["metadata"]["managedFields"] = [{"time": each.get("time")} for each in writes]
     if containers := kept["spec"].get("containers"):
         kept["spec"]["containers"] = [
             {"name": each["name"], "resources": each.get("resources")} for each in containers
