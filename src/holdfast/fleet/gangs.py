@@ -18,6 +18,7 @@ other pods fail.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.fleet.schema import ATTEMPTS
@@ -68,15 +69,8 @@ _MEMBERS = """SELECT * FROM (
     ) AS members"""
 _TASKS = f"""SELECT whole FROM {{members}} WHERE completed_s + {APART_S} < last_s
     OR failed_s + {APART_S} < last_completed_s"""
-_GANGS = """SELECT whole, number, min(key) + number - 1 AS key,
-        max(reuse) AS reuse, min(CASE WHEN start_s >= begin_s THEN submit_s END) AS submit_s,
-        min(greatest(start_s, begin_s)) AS start_s,
-        CASE WHEN min(failed_s) IS NOT NULL THEN min(failed_s) WHEN count(to_s) = count(*) THEN max(to_s)
-            ELSE min(until_s) END AS end_s,
-        min(time_limit_s) AS time_limit_s, max(restarts) AS restarts,
-        CAST(count(DISTINCT nodes[1]) AS INTEGER) AS node_count,
-        list_sort(array_agg(DISTINCT nodes[1])) AS nodes,
-        CAST(sum(gpus) AS INTEGER) AS gpus, CAST(sum(cpus) AS INTEGER) AS cpus, {decided}
+_GANGS = """SELECT whole, number, {columns},
+        max(CASE WHEN decision = 1 THEN nodes[1] END) AS of_node
     FROM (
         SELECT *, row_number() OVER (PARTITION BY whole, number ORDER BY cause, to_s, key) AS decision
         FROM (
@@ -89,6 +83,21 @@ _GANGS = """SELECT whole, number, min(key) + number - 1 AS key,
     ) AS ordered GROUP BY whole, number"""
 _JOBS = """SELECT *, coalesce(sum(CASE WHEN state = 'COMPLETED' THEN 1 ELSE 0 END) OVER (PARTITION BY whole
         ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS earlier FROM {gangs}"""
+# Of all pods of an attempt; what is not here is that of the one that decided the state
+_COLUMNS = {
+    "key": "min(key) + number - 1",
+    "submit_s": "min(CASE WHEN start_s >= begin_s THEN submit_s END)",
+    "start_s": "min(greatest(start_s, begin_s))",
+    "end_s": """CASE WHEN min(failed_s) IS NOT NULL THEN min(failed_s)
+        WHEN count(to_s) = count(*) THEN max(to_s) ELSE min(until_s) END""",
+    "time_limit_s": "min(time_limit_s)",
+    "restarts": "max(restarts)",
+    "node_count": "CAST(count(DISTINCT nodes[1]) AS INTEGER)",
+    "nodes": "list_sort(array_agg(DISTINCT nodes[1]))",
+    "gpus": "CAST(sum(gpus) AS INTEGER)",
+    "cpus": "CAST(sum(cpus) AS INTEGER)",
+}
+# Of the attempts before it, or of all its columns
 _MADE = {
     "attempt": "CAST(row_number() OVER w AS INTEGER)",
     "reuse": "CAST(nullif(coalesce(reuse, 0) + earlier, 0) AS INTEGER)",
@@ -98,35 +107,32 @@ _MADE = {
     "job_runtime_s": "CAST(sum(coalesce(end_s - start_s, 0)) OVER w AS BIGINT)",
     "failed_node": "CASE WHEN state = 'NODE_FAIL' THEN of_node END",
 }
-_OF_ALL = ("key", "start_s", "end_s", "time_limit_s", "restarts")
-_SUMS = ("node_count", "nodes", "gpus", "cpus")
 
 
 def with_gangs(log: FleetLog, stored: str) -> str:
     """The attempts of a store, its gangs in place of their pods: the name of a table."""
     if not log.value(f"SELECT count(*) FROM {stored} WHERE {_OF_PODS}"):
         return stored
-    names = ATTEMPTS.names
     runs = log.keep("pod_runs", _RUNS.format(stored=stored))
     sessions = _SESSIONS.format(runs=runs)
     members = log.keep("gang_members", _MEMBERS.format(runs=runs, sessions=sessions))
     tasks = log.keep("pod_tasks", _TASKS.format(members=members))
-    # What is not made of all pods is of the one that decided the state.
-    own = {name: f'"{name}"' for name in names if name not in (*_OF_ALL, *_SUMS, *_MADE)}
-    own["of_node"] = "nodes[1]"
-    decided = ", ".join(
-        f'max(CASE WHEN decision = 1 THEN {v} END) AS "{k}"' for k, v in own.items()
+    own = {name: f'max(CASE WHEN decision = 1 THEN "{name}" END)' for name in ATTEMPTS.names}
+    kept = {name: f'"{name}"' for name in ATTEMPTS.names}
+    gangs = log.keep(
+        "gangs", _GANGS.format(members=members, tasks=tasks, columns=_columns(own | _COLUMNS))
     )
-    gangs = log.keep("gangs", _GANGS.format(members=members, tasks=tasks, decided=decided))
-    kept = ", ".join(f'"{name}"' for name in names)
-    made = ", ".join(f'{_MADE.get(name) or chr(34) + name + chr(34)} AS "{name}"' for name in names)
     return log.view(
         "attempts_with_gangs",
-        f"""SELECT {kept} FROM {stored} WHERE key NOT IN (
+        f"""SELECT {_columns(kept)} FROM {stored} WHERE key NOT IN (
                 SELECT key FROM {members} WHERE whole NOT IN (SELECT whole FROM {tasks}))
-            UNION ALL SELECT {made} FROM ({_JOBS.format(gangs=gangs)}) AS jobs
+            UNION ALL SELECT {_columns(kept | _MADE)} FROM ({_JOBS.format(gangs=gangs)}) AS jobs
                 WINDOW w AS (PARTITION BY whole, earlier ORDER BY number)""",
     )
+
+
+def _columns(named: Mapping[str, str]) -> str:
+    return ", ".join(f'{value} AS "{name}"' for name, value in named.items())
 
 
 def undecided_jobs(log: FleetLog) -> int:

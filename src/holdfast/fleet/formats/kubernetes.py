@@ -223,12 +223,13 @@ class _Cluster:
         taints = {taint["key"]: taint.get("timeAdded") for taint in spec.get("taints") or ()}
         because = ", ".join(key for key in taints if not key.startswith("node.kubernetes.io/"))
         state, missing = "READY", None
-        writes = node["metadata"].get("managedFields") or ()
-        as_of_s = max((_seconds(each.get("time")) or 0.0 for each in writes), default=0.0)
-        for condition in status.get("conditions") or ():
+        conditions = status.get("conditions") or ()
+        stated = [*conditions, *(node["metadata"].get("managedFields") or ())]
+        names = ("time", "lastTransitionTime", "lastHeartbeatTime")
+        times = [_seconds(each.get(key)) or 0.0 for each in stated for key in names]
+        for condition in conditions:
             kind, value = condition["type"], condition["status"]
             time = _seconds(condition.get("lastTransitionTime"))
-            as_of_s = max(as_of_s, time or 0, _seconds(condition.get("lastHeartbeatTime")) or 0)
             said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}"
             if kind == "Ready" and time is not None:
                 state = {"True": "READY", "Unknown": "DOWN*"}.get(value, "DOWN")
@@ -240,7 +241,8 @@ class _Cluster:
             row = _event(name, "NodeNotReady" if kind == "Ready" else kind, said)
             missing = self._add_health(time, row) and f"a condition {kind} without a time"
         cordoned = bool(spec.get("unschedulable"))
-        since = _seconds(taints.get("node.kubernetes.io/unschedulable")) if cordoned else as_of_s
+        since = _seconds(taints.get("node.kubernetes.io/unschedulable"))
+        since = since if cordoned else max(times, default=0.0)
         if since is not None:
             self._turn(name, "cordon", version, since, "DRAIN" if cordoned else "READY", because)
         row = {

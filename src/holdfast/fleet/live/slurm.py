@@ -35,7 +35,7 @@ NOTHING_FOUND = 9003
 DENIED = (1007, 2002, 5005)  # of authentication: slurmdbd's protocol, the account, the controller's
 _EVENT_COLUMNS = b"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"
 _JOBS = "/slurmdb/v0.0.{}/jobs"
-_JOBS_PATH = re.compile(r"/slurmdb/v0\.0\.(\d+)/jobs/?")
+_VERSIONS = re.compile(r"(?:^v?|/slurmdb/v)0\.0\.(\d+)(?:$|/jobs/?(?: |$))")  # of paths, or alone
 HOUR = Duration(3600)
 WEEK = Duration(7 * 86400)
 
@@ -83,16 +83,14 @@ class Slurm(Server[SlurmSource]):
         return f"v0.0.{number}{', which tells no drain' * (number < TRIED[1])}"
 
     def _negotiated(self) -> int:
-        stated = re.fullmatch(r"v?0\.0\.(\d+)", self.source.version)
-        paths = [] if stated else self.ask("/openapi/v3").get("paths", {})
-        places = [stated] if stated else map(_JOBS_PATH.fullmatch, paths)
-        offered = {int(found[1]) for found in places if found}
+        stated = self.source.version
+        text = stated or " ".join(self.ask("/openapi/v3").get("paths", ()))
+        offered = {int(number) for number in _VERSIONS.findall(text)}
         if known := offered.intersection(KNOWN):
             return max(known)
-        names = ", ".join(f"v0.0.{number}" for number in sorted(offered)) or "none"
+        names = stated or ", ".join(f"v0.0.{number}" for number in sorted(offered)) or "no version"
         expected = f"v0.0.{KNOWN[0]} to v0.0.{KNOWN[-1]}"
-        text = "the file of sources states" if stated else "it offers"
-        raise Trouble("unknown-version", f"{text} {names}; known are {expected}")
+        raise Trouble("unknown-version", f"{names}; known are {expected}")
 
     def _asked(self, path: str, key: str, **parameters: str) -> Any:
         """One part of an answer that has no error in its body."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
-from typing import Protocol
 
 from holdfast.config import Duration, invalid_value, read_config
 from holdfast.errors import HoldfastError, MissingExtraError
@@ -34,21 +33,13 @@ from holdfast.fleet.store import Store, existing_store, store_error
 from holdfast.numbers import duration
 from holdfast.remote import bare
 
-
-class Poller(Protocol):
-    """A source of some kind."""
-
-    def poll(self, spool: Spool) -> str:
-        """Bring the spool up to date; gives what to tell; raises `Trouble`."""
-
-
 GRACE_S = 3.0  # that a poll under way has to end
 LONGEST_PAUSE_S = 600.0  # between two polls of a source in trouble, unless `every` is longer
 _NAME = re.compile(r"[\w-][\w.-]*").fullmatch
 _NAMES = "letters, digits, _, - and ., as it names a folder"
 _TOKENS = "token_env or token_file"
 TWO_DAYS = Duration(2 * 86400)
-POLLERS: dict[str, Callable[..., Poller]] = {
+POLLERS: dict[str, Callable[..., Slurm | Prometheus | Kubernetes]] = {
     "slurm": Slurm,
     "prometheus": Prometheus,
     "kubernetes": Kubernetes,
@@ -100,7 +91,7 @@ class SourceState:
 
 @dataclass(eq=False)
 class _Polled:
-    poller: Poller
+    poll: Callable[[Spool], str]
     spool: Spool
     every_s: float
     state: SourceState
@@ -148,8 +139,8 @@ class Sources:
                 spool = Spool(self.folder / each.name, self.clock)
                 known = spool.cursor.get("success_s")
                 state = SourceState(each.name, kind, "new", self.clock(), known)
-                made = poller(each, self._halt, self.first_s)
-                self._polled[each.name] = _Polled(made, spool, each.every, state)
+                poll = poller(each, self._halt, self.first_s).poll
+                self._polled[each.name] = _Polled(poll, spool, each.every, state)
 
     @property
     def clusters(self) -> Mapping[Path, str]:
@@ -202,7 +193,7 @@ class Sources:
 
     def _poll(self, each: _Polled) -> None:
         try:
-            state, text = "ok", each.poller.poll(each.spool)
+            state, text = "ok", each.poll(each.spool)
         except Trouble as trouble:
             state, text = trouble.state, str(trouble)
         except (HoldfastError, OSError) as error:  # the disk, not the source
