@@ -327,8 +327,9 @@ def _names(pod: str, labels: Row) -> tuple[str, str]:
 def _end(pod: Row, run: Row) -> Row:
     """State, end and exit of a run; `asked_s` is when its pod was asked to end, if it was."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
-    targets = [c for c in status.get("conditions") or () if c.get("type") == "DisruptionTarget"]
-    target = next((c for c in targets if c.get("status") == "True"), {})
+    wanted = ("DisruptionTarget", "True")
+    conditions = status.get("conditions") or ()
+    target = next((c for c in conditions if (c.get("type"), c.get("status")) == wanted), {})
     reasons = (status.get("reason"), target.get("reason"), run.get("reason"))
     state = next((_ENDS[reason] for reason in reasons if reason in _ENDS), None)
     gone_s, target_s = (

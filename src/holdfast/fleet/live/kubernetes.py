@@ -30,7 +30,7 @@ _EVERY = {  # Objects -> their group, "" for the first one; Jobs come before the
     "events": "",
     "healthevents": "nvsentinel.nvidia.com",
 }
-_ONLY = {"events": {"fieldSelector": "involvedObject.kind=Node"}}
+_ONLY = {"/api/v1/events": {"fieldSelector": "involvedObject.kind=Node"}}
 _KEPT = {
     "metadata": "name namespace uid resourceVersion creationTimestamp deletionTimestamp labels "
     "deletionGracePeriodSeconds ownerReferences",
@@ -57,33 +57,32 @@ class Kubernetes(Server[Source]):
             path = f"/apis/{group}/{served.get(group)}/{name}" if group else f"/api/v1/{name}"
             try:
                 if group in {"", *served}:
-                    self._follow(name, path, spool)
+                    self._follow(path, spool)
             except Trouble as trouble:  # of one kind of object: the others go on
                 if trouble.state in ("away", "half-written"):
                     raise
-                if (
-                    trouble.state != "unknown-version" or not group
-                ):  # a group may serve others alone
+                # A group may serve other objects alone.
+                if trouble.state != "unknown-version" or not group:
                     troubles.append(trouble)
         self.settle(self.now_s, troubles)
         return ""
 
-    def _follow(self, name: str, path: str, spool: Spool) -> None:
-        if name not in spool.cursor:
-            self._list(name, path, spool)
-            return
+    def _follow(self, path: str, spool: Spool) -> None:
         try:
-            self._watch(name, path, spool)
+            if path in spool.cursor:
+                self._watch(path, spool)
         except Trouble as trouble:
             if trouble.state == "behind":
-                self._list(name, path, spool)
+                self._list(path, spool)
             raise
+        if path not in spool.cursor:
+            self._list(path, spool)
 
-    def _list(self, name: str, path: str, spool: Spool) -> None:
+    def _list(self, path: str, spool: Spool) -> None:
         page: dict[str, str] = {}
         there = set()
         while True:
-            answer = self.ask(path, limit=PAGE, **_ONLY.get(name, {}), **page)
+            answer = self.ask(path, limit=PAGE, **_ONLY.get(path, {}), **page)
             kind, meta = str(answer["kind"]).removesuffix("List"), answer["metadata"]
             items: list[Row] = [{"kind": kind, **item} for item in answer.get("items") or ()]
             there |= {item["metadata"]["uid"] for item in items}
@@ -94,12 +93,12 @@ class Kubernetes(Server[Source]):
         known = spool.cursor.get("open", {}).items()
         gone = [item for uid, item in known if item["kind"] == kind and uid not in there]
         self._write(spool, [("DELETED", item) for item in gone])
-        spool.commit(**{name: meta["resourceVersion"]})
+        spool.commit(**{path: meta["resourceVersion"]})
 
-    def _watch(self, name: str, path: str, spool: Spool) -> None:
-        version = spool.cursor[name]
+    def _watch(self, path: str, spool: Spool) -> None:
+        version = spool.cursor[path]
         events = []
-        wanted = {"watch": "1", "allowWatchBookmarks": "true", **_ONLY.get(name, {})}
+        wanted = {"watch": "1", "allowWatchBookmarks": "true", **_ONLY.get(path, {})}
         wanted |= {"timeoutSeconds": str(WATCH_S), "resourceVersion": version}
         for event in self.ask(path, _lines, **wanted):
             kind, item = event["type"], event["object"]
@@ -110,7 +109,7 @@ class Kubernetes(Server[Source]):
             if kind != "BOOKMARK":
                 events.append((kind, item))
         self._write(spool, events)
-        spool.commit(**{name: version})
+        spool.commit(**{path: version})
 
     def _write(self, spool: Spool, events: list[tuple[str, Row]]) -> None:
         """Append what says something new; a state that it ends goes before it, into the same file."""
