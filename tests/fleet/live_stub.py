@@ -24,6 +24,54 @@ def recorded(name: str) -> Any:
     return json.loads((RECORDED / f"{name}.json").read_bytes())
 
 
+def later(answer: Any, version: int) -> Any:
+    """An answer of v0.0.38 as v0.0.39 (Slurm 23.02) or one of v0.0.40 to v0.0.44 (23.11 to 25.11) has it.
+
+    From their OpenAPI documents and from answers of 23.11, 24.11 and 25.11 that others published; no
+    slurmrestd of them was asked.
+    """
+
+    def number(value: int | None) -> Any:
+        if version < 40:
+            return value
+        return {"set": value is not None, "infinite": False, "number": value or 0}
+
+    def code(old: dict[str, Any]) -> dict[str, Any]:
+        signal = old.get("signal", {})
+        if version < 40:
+            return old
+        return {
+            "status": [old["status"]],
+            "return_code": number(old.get("return_code")),
+            "signal": {"id": number(signal.get("signal_id")), "name": signal.get("name") or ""},
+        }
+
+    def states(old: str) -> Any:
+        return old if version < 40 else [old]
+
+    new = copy.deepcopy(answer)
+    for job in new.get("jobs", ()):
+        job |= {key: code(job[key]) for key in ("exit_code", "derived_exit_code")}
+        job["state"]["current"] = states(job["state"]["current"])
+        job["time"]["limit"] = number(job["time"]["limit"])
+        job["priority"] = number(job["priority"])
+        job["array"]["task_id"] = number(job["array"]["task_id"])
+        job["array"]["task"] = job["array"]["task"] or ""
+        job["het"]["job_offset"] = number(job["het"]["job_offset"])
+        for step in job["steps"]:
+            step |= {"state": states(step["state"]), "exit_code": code(step["exit_code"])}
+            step["time"] |= {key: number(step["time"][key]) for key in ("start", "end")}
+            step["nodes"]["list"] = step["nodes"]["list"] or []
+    for node in new.get("nodes", ()):
+        node["state"] = [node["state"].upper(), *node.pop("state_flags")]
+        for key in ("boot_time", "reason_changed_at", "slurmd_start_time", "last_busy"):
+            node[key] = number(node[key])
+    if "statistics" in new:
+        new["statistics"]["req_time"] = number(new["statistics"]["req_time"])
+    new["meta"] = {"plugin": {"data_parser": f"data_parser/v0.0.{version}"}}
+    return {**new, "errors": [], "warnings": []}
+
+
 @contextmanager
 def serving(answering: Answering) -> Iterator[str]:
     """A server on a free port; yields its URL. An answer that is cut off is `Cut`."""

@@ -16,6 +16,7 @@ from test_following import contents
 
 import holdfast.fleet as fleet
 from holdfast.fleet.formats.kubernetes import KUBERNETES
+from holdfast.fleet.ingest_following import Follower
 
 PART = "team-a/train+workers-0-"
 
@@ -78,6 +79,55 @@ def test_doubled_reordered_and_cut_streams_say_the_same(seed: int, tmp_path: Pat
     for name in whole.keys() - {"rejects"}:
         here, there = (sorted(map(repr, each[name].to_pylist())) for each in (found, whole))
         assert here == there, name
+
+
+def test_a_cordon_ends_when_the_node_was_written_without_it(tmp_path: Path) -> None:
+    """As its managedFields tell; heartbeats may be minutes old."""
+    ready = condition("Ready", "True", -900)
+    free = kube.node("g1", 3, ready)
+    writes = [
+        {"manager": "kubectl", "time": stamp(950)},
+        {"manager": "kubelet", "time": stamp(700)},
+    ]
+    for item in (free, bare := kube.node("g2", 6, ready)):
+        item["status"]["conditions"][0]["lastHeartbeatTime"] = stamp(700)
+    free["metadata"]["managedFields"] = writes
+    out = [kube.node("g1", 2, ready, cordoned=600), kube.node("g2", 5, ready, cordoned=600)]
+    found = read(KUBERNETES, write(tmp_path / "nodes.jsonl", [*out, free, bare]))["node_outages"]
+    assert times(found, "node", "start_s", "end_s") == {("g1", 600, 950), ("g2", 600, 700)}
+
+
+def test_what_a_store_has_of_a_condition_stays_when_its_text_changes(tmp_path: Path) -> None:
+    """A store that follows a growing file has the rows of a bulk ingest of the whole."""
+    texts = [
+        kube.node("g1", n, condition("GpuMemWatch", "True", 50, "Bad", f"GPU:{n}")) for n in (1, 2)
+    ]
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "e", "resourceVersion": "9"},
+        "involvedObject": {"kind": "Node", "name": "g1"},
+        "type": "Warning",
+        "reason": "GpuMemWatch",
+        "lastTimestamp": stamp(50),
+    }
+    path = tmp_path / "live" / "watch.jsonl"
+    path.parent.mkdir()
+    follower = Follower([path.parent], tmp_path / "store")
+    for end in range(1, 4):
+        write(path, [{"type": "ADDED", "object": each} for each in [*texts, event][:end]])
+        follower.look()
+    fleet.ingest([path], tmp_path / "bulk")
+    live, bulk = (contents(tmp_path / name)["health"] for name in ("store", "bulk"))
+    assert sorted(map(repr, live)) == sorted(map(repr, bulk))
+    assert len(bulk) == 3
+
+
+def test_a_run_that_goes_on_has_no_end_of_any_kind(tmp_path: Path) -> None:
+    """Also in a file with runs that ended."""
+    over = pod("b", 2, phase="Failed", containerStatuses=containers(ended(10, 20, 1)))
+    runs = pod("a", 1, phase="Running", containerStatuses=containers(running(10)))
+    found = read(KUBERNETES, write(tmp_path / "pods.jsonl", [runs, over]))["attempts"]
+    assert rows(found, "state", "out_of_memory", "sigterm")[0] == ("RUNNING", False, False)
 
 
 GONE = {"deletionTimestamp": stamp(530), "deletionGracePeriodSeconds": 30}

@@ -21,6 +21,7 @@ from holdfast.fleet.attribution import (
     ranked_causes,
 )
 from holdfast.fleet.formats.fields import STRANGE
+from holdfast.fleet.gangs import undecided_jobs
 from holdfast.fleet.incidents import ended_attempts
 from holdfast.fleet.log import CHANCE, DAY_S, KNOWABLE, FleetLog, bucket, once
 from holdfast.fleet.moments import minute
@@ -94,6 +95,7 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         ("cut_up", log.cut_up, "attempt"),
         ("gres", in_gres, "attempt"),
         ("conflicts", facts.get("state_conflicts"), "attempt"),
+        ("gangs", undecided_jobs(log), "job"),
     ):
         if n:
             yield gap(kind, attempts=counted(n, what), gpus=str(log.gpus_per_node))

@@ -18,6 +18,7 @@ from weakref import finalize
 
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.gangs import with_gangs
 from holdfast.fleet.moments import since_s
 from holdfast.fleet.node_names import own_names
 from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER, TABLES, Row
@@ -200,7 +201,7 @@ class FleetLog:
 
     def _told(self, name: str) -> str:
         """A table of the store, the names of several clusters apart."""
-        stored = self._stored(name)
+        stored = self._jobs if name == "attempts" else self._stored(name)
         if not self.several_clusters or "cluster" not in TABLES[name].names:
             return stored
         prefix = "CASE WHEN coalesce(cluster, '') = '' THEN '' ELSE cluster || ':' END"
@@ -233,6 +234,11 @@ class FleetLog:
         of_strangers = f"node IN {literal(self.strangers)}"
         events = f"FROM {self.table('health')} WHERE result = 'fail' AND {of_strangers}"
         return int(self.value(f"SELECT count(*) {events}"))
+
+    @cached_property
+    def _jobs(self) -> str:
+        """The attempts of the store, the pods of each Kubernetes job as one."""
+        return with_gangs(self, self._stored("attempts"))
 
     def _stored(self, name: str) -> str:
         """A table of the store as it is."""

@@ -15,17 +15,25 @@ from typing import Any
 import kubernetes_objects as kube
 import pytest
 from kubernetes_objects import BEGIN, condition, containers, pod, running
-from live_stub import Answer, serving
+from live_stub import RECORDED, Answer, serving
 from test_following import contents
 
 import holdfast.fleet as fleet
 from holdfast.fleet.ingest_following import Follower
-from holdfast.fleet.live import kubernetes as module
-from holdfast.fleet.live.asking import Trouble
-from holdfast.fleet.live.kubernetes import Kubernetes, KubernetesSource
+from holdfast.fleet.live import asking
+from holdfast.fleet.live.asking import Source, Trouble
+from holdfast.fleet.live.kubernetes import Kubernetes
 from holdfast.fleet.live.spool import Spool
+from holdfast.fleet.log import open_log
 
-KINDS = {"pods": "Pod", "nodes": "Node", "jobs": "Job", "workloads": "Workload"}
+KINDS = {"pods": "Pod", "nodes": "Node", "jobs": "Job", "workloads": "Workload", "events": "Event"}
+PATHS = {  # As a server of today has them
+    "/api/v1/pods",
+    "/api/v1/nodes",
+    "/api/v1/events",
+    "/apis/batch/v1/jobs",
+    "/apis/kueue.x-k8s.io/v1beta2/workloads",
+}
 
 
 @dataclass
@@ -44,8 +52,12 @@ class ApiServer:
         self.asked.append({"path": path, **asked})
         if self.token and headers.get("authorization") != f"Bearer {self.token}":
             return 401, {"kind": "Status", "code": 401}
+        if path == "/apis":
+            groups = [each.split("/")[2:4] for each in PATHS if each.startswith("/apis/")]
+            own = [{"name": g, "preferredVersion": {"version": v}} for g, v in groups]
+            return 200, {"kind": "APIGroupList", "groups": own}
         name = path.rpartition("/")[2]
-        if name not in KINDS:
+        if path not in PATHS:
             return 404, {"kind": "Status", "code": 404}
         past = self.events[: self.at]
         own = [(k, each) for k, each in past if each["kind"] == KINDS[name]]
@@ -83,7 +95,7 @@ class ApiServer:
 
 
 def source(url: str, **changes: Any) -> Kubernetes:
-    return Kubernetes(KubernetesSource("k", url, **changes), Event(), 0.0)
+    return Kubernetes(Source("k", url, **changes), Event(), 0.0)
 
 
 class Mortal(Spool):
@@ -205,8 +217,63 @@ def test_a_server_that_is_none_and_a_clock_that_is_off(
     here = time.time()
     with serving(server.answer) as url:
         polled = source(url)
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: here - 3600))
+        monkeypatch.setattr(asking, "time", SimpleNamespace(time=lambda: here - 3600))
         with pytest.raises(Trouble) as caught:
             polled.poll(spool)
     assert caught.value.state == "clock-off"
     assert list((tmp_path / "spool").glob("objects-*"))
+
+
+def test_an_index_that_is_an_annotation_is_kept_and_no_other_note(tmp_path: Path) -> None:
+    """As servers before 1.28 write it."""
+    notes = {"batch.kubernetes.io/job-completion-index": "3", "note": "hunter2"}
+    item = pod(
+        "work-3-abcde",
+        4,
+        labels={"job-name": "work"},
+        metadata={"annotations": notes},
+        phase="Running",
+        containerStatuses=containers(running(10)),
+    )
+    server = ApiServer([("ADDED", item)], at=1)
+    spool = Spool(tmp_path / "spool")
+    with serving(server.answer) as url:
+        source(url).poll(spool)
+    assert b"hunter2" not in b"".join(path.read_bytes() for path in spool.folder.iterdir())
+    fleet.ingest([tmp_path / "spool"], tmp_path / "store")
+    assert [row[0] for row in told(tmp_path / "store")[0]] == ["team-a/work+3"]
+
+
+def test_a_recorded_cluster(tmp_path: Path) -> None:
+    """A watch of kube-apiserver 1.20.2: a node goes silent under a gang, is cordoned, pods are replaced.
+
+    No kubelet ran: states were set through the status of each object, as kubelets and controllers do.
+    """
+    lines = (RECORDED / "kubernetes.jsonl").read_text().splitlines()
+    events = [(each["type"], each["object"]) for each in map(json.loads, lines)]
+    server = ApiServer(events)
+    hour = 1_795_971_600.0
+    spool = Spool(tmp_path / "spool", lambda: hour + 400 * server.at)
+    follower = Follower([tmp_path / "spool"], tmp_path / "live")
+    with serving(server.answer) as url:
+        polled = source(url)
+        for server.at in [*range(0, len(events), 3), len(events)]:
+            polled.poll(spool)
+            if server.at % 2:
+                follower.look()
+    follower.look()
+    fleet.ingest([RECORDED / "kubernetes.jsonl"], tmp_path / "bulk")
+    assert told(tmp_path / "live") == told(tmp_path / "bulk")
+    assert b"hunter2" not in b"".join(path.read_bytes() for path in spool.folder.rglob("*.*"))
+    log = open_log(tmp_path / "live")
+    names = ("job_id", "attempt", "state", "start_s", "end_s", "nodes", "gpus", "failed_node")
+    rows = log.rows(f"SELECT {', '.join(names)} FROM {log.table('attempts')} ORDER BY 1, 2")
+    at = 1_795_973_500
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("team-a/fx", 1, "NODE_FAIL", at + 75, at + 85, ["f0", "f1", "f2"], 24, "f1"),
+        ("team-a/fx", 2, "COMPLETED", at + 90, at + 100, ["f0", "f2", "f3"], 24, None),
+        ("team-a/nix", 1, "OUT_OF_MEMORY", at + 75, at + 88, ["f3"], 4, None),
+        ("team-a/nix", 2, "COMPLETED", at + 89, at + 100, ["f3"], 4, None),
+    ]
+    [silent] = log.rows(f"SELECT * FROM {log.table('node_outages')} WHERE state = 'DOWN*'")
+    assert (silent["node"], silent["start_s"], silent["end_s"]) == ("f1", at + 83, at + 100)

@@ -17,7 +17,7 @@ from live_stub import serving
 from test_following import contents
 
 from holdfast.fleet.ingest_following import Follower
-from holdfast.fleet.live import prometheus as module
+from holdfast.fleet.live import asking
 from holdfast.fleet.live.asking import Trouble
 from holdfast.fleet.live.prometheus import Prometheus, PrometheusSource, Rule
 from holdfast.fleet.live.spool import Spool
@@ -67,7 +67,7 @@ EVENTS = {
 
 
 def source(url: str, **changes: Any) -> Prometheus:
-    return Prometheus(PrometheusSource("p", url, RULES, since=600, **changes), Event(), 0.0)
+    return Prometheus(PrometheusSource("p", url, rule=RULES, since=600, **changes), Event(), 0.0)
 
 
 class Mortal(Spool):
@@ -91,7 +91,7 @@ def events(store: Path) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [float(BEGIN)]
-    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    monkeypatch.setattr(asking.time, "time", lambda: now[0])
     return now
 
 
@@ -124,7 +124,7 @@ def test_a_long_absence_is_made_up_in_questions_that_prometheus_takes(
     server = live_stub.Prometheus(SERIES, BEGIN + 30 * 86_400)
     clock[0] = server.now_s
     rule = Rule("up == 0", "node exporter", severity="HIGH")
-    settings = PrometheusSource("p", "", (rule,), since=30 * 86_400 + 60, late=0)
+    settings = PrometheusSource("p", "", rule=(rule,), since=30 * 86_400 + 60, late=0)
     spool = Spool(tmp_path / "spool", lambda: clock[0])
     with serving(server.answer) as url:
         made = Prometheus(PrometheusSource(**{**vars(settings), "url": url}), Event(), 0.0)

@@ -179,22 +179,63 @@ def test_a_token_that_is_not_there_is_refused_unasked(tmp_path: Path) -> None:
         assert caught.value.state == "refused"
 
 
-def test_later_versions_have_their_states_in_one_list() -> None:
-    """Shapes of v0.0.39 and later, from their specification: untried live."""
-    number = {"set": True, "infinite": False, "number": 96}
-    node = {
-        "name": "g1",
-        "state": ["IDLE", "DRAIN"],
-        "cpus": number,
-        "gres": "gpu:8",
-        "reason": "r",
-    }
-    assert module._outage(node) == "DRAIN"
-    assert module._inventory_line(node) == (
-        "NodeName=g1 CPUTot=96 Gres=gpu:8 State=IDLE+DRAIN Reason=r\n"
-    )
-    assert module._outage({"state": ["DOWN", "NOT_RESPONDING"]}) == "DOWN*"
-    assert module._outage({"state": ["MIXED"]}) == ""
+@pytest.mark.parametrize("version", [39, 40, 42, 44])
+def test_later_versions_say_the_same_and_that_they_are_untried(
+    version: int, tmp_path: Path, clock: list[float]
+) -> None:
+    """The recorded answers in the shapes of later versions give the recorded store."""
+    names = {"diag": "diag", "nodes": "nodes", "jobs": "jobs"}
+    clock[0] = recorded("diag")["statistics"]["req_time"]
+
+    def answer(path: str, *_: Any) -> Any:
+        if path == "/openapi/v3":
+            offered = {f"/slurmdb/v0.0.{each}/jobs/": {} for each in (version, 45)}
+            return 200, {"paths": offered}
+        assert f"/v0.0.{version}/" in path
+        return 200, live_stub.later(recorded(names[path.rpartition("/")[2]]), version)
+
+    spool = Spool(tmp_path / "spool", lambda: clock[0])
+    with serving(answer) as url:
+        polled = source(url, since=3600, overlap=0)
+        for _ in range(2):
+            with pytest.raises(Trouble) as caught:
+                polled.poll(spool)
+            assert (caught.value.state, f"v0.0.{version}" in str(caught.value)) == ("untried", True)
+    Follower([spool.folder], tmp_path / "store").look()
+    (tmp_path / "sacct.json").write_text(json.dumps(recorded("jobs")))
+    fleet.ingest([tmp_path / "sacct.json"], tmp_path / "bulk")
+    live, bulk = contents(tmp_path / "store"), contents(tmp_path / "bulk")
+    # Since v0.0.40 an exit code of 0 is one; before, it may also be that of what never ended by itself.
+    both = [
+        {
+            key: row[key]
+            for key in row
+            if version < 40 or old["exit_code"] is not None or "exit" not in key
+        }
+        for row, old in zip(live["attempts"], bulk["attempts"], strict=True)
+    ]
+    for row, old in zip(both, bulk["attempts"], strict=True):
+        assert row == {key: old[key] for key in row}
+    states = {(row["node"], row["start_s"], row["state"]) for row in live["node_outages"]}
+    assert states == {("ln02", 1_795_959_684, "DRAIN"), ("ln03", 1_795_959_684, "DOWN")}
+    inventory = {row["node"]: row["state"] for row in live["nodes"] if not row["inferred"]}
+    assert inventory == {"ln01": "MIXED", "ln02": "IDLE+DRAIN", "ln03": "DOWN"}
+
+
+@pytest.mark.parametrize("version", ["v0.0.45", "v0.0.35"])
+def test_a_version_that_the_file_states_must_be_known(version: str, tmp_path: Path) -> None:
+    with pytest.raises(Trouble) as caught:
+        source("http://127.0.0.1:9", version=version).poll(Spool(tmp_path / "spool"))
+    assert caught.value.state == "unknown-version"
+    assert version in str(caught.value)
+
+
+def test_a_node_that_went_silent_as_later_versions_say() -> None:
+    """As a published answer of Slurm 25.05 has it."""
+    silent = {"state": ["DOWN", "DRAIN", "NOT_RESPONDING"]}
+    assert module._outage(silent) == "DOWN*"
+    assert module._outage({"state": ["IDLE", "CLOUD", "POWERED_DOWN"]}) == ""
+    assert module._outage({"state": ["IDLE", "DRAIN", "DYNAMIC_NORM"]}) == "DRAIN"
 
 
 @pytest.mark.parametrize(

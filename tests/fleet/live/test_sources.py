@@ -199,3 +199,22 @@ def test_ingest_asks_each_source_once(
     (trouble,) = gone["live_troubles"]
     assert "alpha (slurm): away" in trouble
     assert len(again["sources"]) == len(first["sources"])
+
+
+def test_an_untried_version_is_a_doubt(cluster: live_stub.Slurm, tmp_path: Path) -> None:
+    def answer(path: str, *rest: Any) -> Any:
+        if path == "/openapi/v3":
+            return 200, {"paths": {"/slurmdb/v0.0.44/jobs/": {}}}
+        status, body = cluster.answer(path.replace("v0.0.44", "v0.0.38"), *rest)
+        return status, live_stub.later(body, 44)
+
+    file, store = tmp_path / "sources.toml", tmp_path / "store"
+    with serving(answer) as url:
+        file.write_text(f'[[slurm]]\nname = "alpha"\nurl = "{url}"\nsince = "1d"\n')
+        run = invoke("ingest", "--live", str(file), "-o", str(store), "--json")
+    told = json.loads(run.stdout)
+    assert told["attempts"] == cluster.jobs
+    (doubt,) = told["live_troubles"]
+    assert "alpha (slurm): untried, v0.0.44" in doubt
+    untried = SourceState("alpha", "slurm", "untried", 0.0, 5.0)
+    assert (untried.trouble, untried.age_s(9.0)) == (True, 4.0)

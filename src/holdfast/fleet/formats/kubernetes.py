@@ -7,9 +7,9 @@ memory until the file ends.
 
 **Pods.** An attempt for each run of a pod's main container, the one with the most GPUs. Pods of DaemonSets,
 and services without GPUs, are no work of a batch system. The parts of a distributed job are named as Slurm
-names those of a heterogeneous one, ``namespace/job+index``, by the labels of JobSet, Kubeflow and Job; the
-next pod of an index is the next attempt. A Job without indices has parts by the names of its pods: what is
-a retry and what ran beside it, the pods do not tell.
+names those of a heterogeneous one, ``namespace/job+index``, by the labels of JobSet, Kubeflow, Volcano and
+Job; the next pod of an index is the next attempt. The pods of a Job without indices are named as tasks of
+an array, ``namespace/job_suffix``. `holdfast.fleet.gangs` makes jobs of them.
 
 =================================================  =============
 a run that                                         state
@@ -29,7 +29,8 @@ pressures, the conditions of node-problem-detector (KernelDeadlock, ReadonlyFile
 (GpuMemWatch, SysLogsXIDError). Events about nodes (NodeNotReady, warnings, the non-fatal ones of
 NVSentinel) and NVSentinel's HealthEvent resources become health events too. A node that is not ready is
 DOWN, or DOWN* if it went silent, and DRAIN while it is cordoned. No object tells when a cordon was lifted:
-it ends with the last heartbeat of the first version without it.
+it ends with the last write of the first version without it (managedFields, which `kubectl get` hides), or
+with its last heartbeat.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ _SOON_S = 300  # within which a job that was stopped has its pods deleted
 _JOB_NAMES = (  # labels, the outermost first
     "jobset.sigs.k8s.io/jobset-name",
     "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
     "kueue.x-k8s.io/pod-group-name",
     "batch.kubernetes.io/job-name",
     "job-name",
@@ -83,13 +85,18 @@ _GROUPS = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "jobset.sigs.k8s.io/job-index",
     "training.kubeflow.org/replica-type",
+    "volcano.sh/task-spec",
 )
 _INDICES = (
     "batch.kubernetes.io/job-completion-index",
     "training.kubeflow.org/replica-index",
+    "volcano.sh/task-index",
+    "kueue.x-k8s.io/pod-group-pod-index",
     "apps.kubernetes.io/pod-index",
 )
 _QUEUE = "kueue.x-k8s.io/queue-name"
+READ_LABELS = {*_JOB_NAMES, *_GROUPS, *_INDICES, _QUEUE}
+"""The labels and annotations of a pod that tell its job."""
 
 
 def _sniff(head: bytes, path: Path) -> bool:
@@ -108,8 +115,8 @@ class _Cluster:
         self.nodes: dict[object, tuple[int, Row]] = {}
         # By node and kind of outage: place in time, since when, state ("": in service), reason
         self.turns: dict[tuple[str, str], set[tuple[float, float, str, str]]] = {}
-        # By node, check and time: a watch repeats a node's conditions.
-        self.health: dict[object, tuple[int, Row]] = {}
+        # Each once: a watch repeats them. All stay, as a store that follows the file has the earlier ones.
+        self.health: dict[str, Row] = {}
         self.runs: dict[object, tuple[int, Row]] = {}  # by pod and start
         # Of owners by uid: the owner's owners; when and how it was stopped
         self.owners: dict[object, list[object]] = {}
@@ -123,16 +130,14 @@ class _Cluster:
             return "no Kubernetes object (metadata.name)"
         version = 2 * int(meta.get("resourceVersion") or 0) + bool(item.get(DELETED))
         if kind == "Event":
-            return self._add_event(item, version)
-        if kind == "Node":
-            return self._add_node(item, version)
-        if kind == "Pod":
-            return self._add_pod(item, version)
+            return self._add_event(item)
+        if kind in ("Node", "Pod"):
+            return (self._add_node if kind == "Node" else self._add_pod)(item, version)
         if kind in ("Job", "JobSet", "Workload"):
             return self._add_owner(item)
         if str(kind).startswith("HealthEvent"):
             event = item["spec"].get("healthEvent") or item["spec"]
-            return self._add_health(_first_time(event, meta), health_of(event), version)
+            return self._add_health(_first_time(event, meta), health_of(event))
         return "neither a node, a pod, its owner nor an event"
 
     # --- Pods --------------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ class _Cluster:
         space = meta.get("namespace") or "default"
         cpus = sum(_cpus(_asked(c).get("cpu")) for c in spec["containers"])
         common = {
-            "job_id": f"{space}/{root}" + (f"+{part}" if part else ""),
+            "job_id": f"{space}/{root}{part}",
             "name": root,
             "account": space,
             "partition": labels.get(_QUEUE),
@@ -217,11 +222,14 @@ class _Cluster:
         capacity = status.get("capacity") or {}
         taints = {taint["key"]: taint.get("timeAdded") for taint in spec.get("taints") or ()}
         because = ", ".join(key for key in taints if not key.startswith("node.kubernetes.io/"))
-        state, missing, as_of_s = "READY", None, 0.0
-        for condition in status.get("conditions") or ():
+        state, missing = "READY", None
+        conditions = status.get("conditions") or ()
+        stated = [*conditions, *(node["metadata"].get("managedFields") or ())]
+        names = ("time", "lastTransitionTime", "lastHeartbeatTime")
+        times = [_seconds(each.get(key)) or 0.0 for each in stated for key in names]
+        for condition in conditions:
             kind, value = condition["type"], condition["status"]
             time = _seconds(condition.get("lastTransitionTime"))
-            as_of_s = max(as_of_s, time or 0, _seconds(condition.get("lastHeartbeatTime")) or 0)
             said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}"
             if kind == "Ready" and time is not None:
                 state = {"True": "READY", "Unknown": "DOWN*"}.get(value, "DOWN")
@@ -231,9 +239,10 @@ class _Cluster:
             if value == good or (value == "Unknown" and kind != "Ready"):
                 continue
             row = _event(name, "NodeNotReady" if kind == "Ready" else kind, said)
-            missing = self._add_health(time, row, version) and f"a condition {kind} without a time"
+            missing = self._add_health(time, row) and f"a condition {kind} without a time"
         cordoned = bool(spec.get("unschedulable"))
-        since = _seconds(taints.get("node.kubernetes.io/unschedulable")) if cordoned else as_of_s
+        since = _seconds(taints.get("node.kubernetes.io/unschedulable"))
+        since = since if cordoned else max(times, default=0.0)
         if since is not None:
             self._turn(name, "cordon", version, since, "DRAIN" if cordoned else "READY", because)
         row = {
@@ -264,7 +273,7 @@ class _Cluster:
                 times = {"start_s": int(since_s), "end_s": end_s}
                 yield {"node": node, **times, "state": state, "reason": reason}
 
-    def _add_event(self, event: Row, version: int) -> str | None:
+    def _add_event(self, event: Row) -> str | None:
         about = event.get("involvedObject") or event.get("regarding") or {}
         kind = str(event.get("type"))
         reason = str(event.get("reason", ""))
@@ -275,12 +284,13 @@ class _Cluster:
             row = _event(about.get("name"), reason, message)
         else:  # NVSentinel writes its check there; what is fatal is a condition
             row = _event(about.get("name"), kind, message, "warn")
-        return self._add_health(_first_time(event, {}), row, version)
+        return self._add_health(_first_time(event, {}), row)
 
-    def _add_health(self, time: float | None, row: Row, version: int) -> str | None:
+    def _add_health(self, time: float | None, row: Row) -> str | None:
         if time is None:
             return "an event without a time"
-        _keep(self.health, (row["node"], row["check"], time), version, {"time_s": time, **row})
+        event = {"time_s": time, **row}
+        self.health[repr(event)] = event
         return None
 
 
@@ -303,18 +313,23 @@ def _event(node: object, check: str, message: str, result: str = "fail") -> Row:
 
 
 def _names(pod: str, labels: Row) -> tuple[str, str]:
-    """The job of a pod, and which part of it the pod is; "" for all of it."""
+    """The job of a pod, and which part of it the pod is: "+workers-0-3", "_x7k2p", "" for all of it."""
     job = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), pod)
     index = [str(labels[key]) for key in _INDICES if key in labels]
-    part = [str(labels[key]) for key in _GROUPS if key in labels] + index[:1]
-    return job, "-".join(part) if index else pod.removeprefix(job).strip("-")
+    if index:
+        return job, "+" + "-".join(
+            [str(labels[key]) for key in _GROUPS if key in labels] + index[:1]
+        )
+    suffix = pod.removeprefix(job).strip("-")
+    return job, f"_{suffix}" if suffix else ""
 
 
 def _end(pod: Row, run: Row) -> Row:
     """State, end and exit of a run; `asked_s` is when its pod was asked to end, if it was."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
-    targets = [c for c in status.get("conditions") or () if c.get("type") == "DisruptionTarget"]
-    target = next((c for c in targets if c.get("status") == "True"), {})
+    wanted = ("DisruptionTarget", "True")
+    conditions = status.get("conditions") or ()
+    target = next((c for c in conditions if (c.get("type"), c.get("status")) == wanted), {})
     reasons = (status.get("reason"), target.get("reason"), run.get("reason"))
     state = next((_ENDS[reason] for reason in reasons if reason in _ENDS), None)
     gone_s, target_s = (
@@ -325,7 +340,7 @@ def _end(pod: Row, run: Row) -> Row:
     phase, code, end_s = status.get("phase"), run.get("exitCode"), _second(run.get("finishedAt"))
     over = code is not None or phase in ("Succeeded", "Failed") or pod.get(DELETED)
     if not over and state != "NODE_FAIL":
-        return {"state": "RUNNING"}
+        return {"state": "RUNNING", "out_of_memory": False, "sigterm": False}
     if end_s is None:
         end_s = target_s if target_s is not None else gone_s
     if phase == "Succeeded" or (state is None and code == 0):
@@ -447,7 +462,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
             "attempts": rows_table(ATTEMPTS, attempts),
             "nodes": rows_table(NODES, [row for _, row in cluster.nodes.values()]),
             "node_outages": rows_table(NODE_OUTAGES, list(cluster.outages())),
-            "health": rows_table(HEALTH, [row for _, row in cluster.health.values()]),
+            "health": rows_table(HEALTH, list(cluster.health.values())),
             "rejects": rejects.table(),
         }
     )

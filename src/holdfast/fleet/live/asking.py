@@ -10,22 +10,27 @@ unknown-version  the server does not offer a version of its interface that is kn
 half-written     the answer broke off, again and again
 behind           the server has forgotten what changed since the last poll; all was listed again
 clock-off        its clock is more than a minute from this machine's; its times are kept as they are
+untried          its version was never tried live: the data are taken as its documentation describes them
 bad-answer       the answer is whole, and not what the interface promises
 unwritable       the spool on this machine cannot be written
 ===============  ==================================================================================
+
+In the states of `WHOLE` the data are complete.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from holdfast.config import Duration
 from holdfast.errors import InputError
 from holdfast.fleet.formats.json_lines import parsed
 from holdfast.remote import (
@@ -37,8 +42,11 @@ from holdfast.remote import (
     web_chunks,
 )
 
+MINUTE = Duration(60)
 CLOCK_S = 60.0  # Difference of two clocks from which it is told
 ATTEMPTS = 3  # of one question; the next poll asks again
+_STATES = {401: "refused", 403: "refused", 404: "unknown-version", 410: "behind"}
+WHOLE = ("ok", "clock-off", "untried")
 
 
 class Trouble(Exception):
@@ -57,41 +65,56 @@ class BrokenOffError(TransientError):
     """An answer that is not whole."""
 
 
-BEARER = {"Authorization": "Bearer {token}"}  # Of most servers
+@dataclass(frozen=True)
+class Source:
+    """What tables of every kind of source have."""
+
+    name: str
+    url: str
+    token_env: str = ""  # Environment variable that holds the token ...
+    token_file: str = ""  # ... or a file, read at every question, so that a new one is used at once
+    cluster: str = ""  # Of its nodes, where the source does not name it
+    every: Duration = MINUTE
 
 
-class Server:
+SourceT = TypeVar("SourceT", bound=Source)
+
+
+class Server(Generic[SourceT]):
     """Asks one server for JSON; a secret is sent in a header only, and to no other host.
 
     Args:
-        url: its base, without user and password.
-        token_env: environment variable that holds the token; "": none.
-        token_file: file that holds it, read at every question, so that a new one is used at once.
-        headers: header -> value, in which "{token}" is the token; left out without one.
+        source: its URL is without user and password.
         halt: set when nothing should be asked again.
         first_s: pause before the second attempt.
-        timeout_s: longest silence of the server.
 
     Attributes:
         now_s: the server's clock at its last answer that stated it.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token_env: str = "",
-        token_file: str = "",
-        headers: Mapping[str, str] = BEARER,
-        halt: Event,
-        first_s: float = 1.0,
-        timeout_s: float = 60.0,
-    ) -> None:
-        self.url = url.rstrip("/")
-        self._token_env, self._token_file, self._headers = token_env, token_file, headers
-        self._halt, self._first_s = halt, first_s
-        self._web = Web(timeout_s)
+    def __init__(self, source: SourceT, halt: Event, first_s: float = 1.0) -> None:
+        self.source, self.halt, self._first_s = source, halt, first_s
+        self._web = Web(60.0)
         self.now_s = time.time()
+
+    def headers(self, token: str) -> Mapping[str, str]:
+        """The headers of a question; `token` may be empty."""
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def settle(self, now_s: float, troubles: Iterable[Trouble]) -> None:
+        """End a poll: raise the first trouble; last whether two clocks differ.
+
+        Args:
+            now_s: the time there.
+            troubles: of parts of the poll.
+        """
+        for each in troubles:
+            raise each
+        off_s = now_s - time.time()
+        if abs(off_s) > CLOCK_S:
+            ahead = "ahead of" if off_s > 0 else "behind"
+            text = f"its clock is {abs(off_s):,.0f} s {ahead} this machine's"
+            raise Trouble("clock-off", text)
 
     def ask(
         self, path: str, read: Callable[[str], Any] = parsed, /, **parameters: str | float
@@ -107,7 +130,7 @@ class Server:
             Trouble: if there is no whole answer.
         """
         retry = Retry(
-            self.url, ATTEMPTS, stalls=ATTEMPTS, first_s=self._first_s, sleep=self._halt.wait
+            self.source.url, ATTEMPTS, stalls=ATTEMPTS, first_s=self._first_s, sleep=self.halt.wait
         )
         while True:
             try:
@@ -123,9 +146,9 @@ class Server:
         try:
             response = self._web.request(
                 "GET",
-                self.url + path,
+                self.source.url.rstrip("/") + path,
                 params=parameters,
-                headers=self._signed(),
+                headers=self.headers(self._token()),
                 allow_redirects=False,  # where the token would go along
                 stream=True,
             )
@@ -141,39 +164,23 @@ class Server:
         with suppress(KeyError, ValueError):
             self.now_s = parsedate_to_datetime(response.headers["Date"]).timestamp()
         said = f"status {status} {response.reason or ''}".rstrip()
-        if status in (401, 403):
-            raise Trouble("refused", f"{said}: the token is missing, wrong or expired")
-        if status == 404:
-            raise Trouble("unknown-version", f"{said}: {path}")
-        if status == 410:
-            raise Trouble("behind", f"{said}: {path}")
         if status in TRANSIENT_STATUSES:
             raise TransientError(said, retry_after(response.headers.get("Retry-After")))
         if status != 200:
-            raise Trouble("bad-answer", said)
+            raise Trouble(_STATES.get(status, "bad-answer"), f"{said}: {path}")
         try:
             return read(body.decode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise BrokenOffError(f"not whole JSON ({len(body):,} bytes)") from error
 
-    def _signed(self) -> dict[str, str]:
-        token = os.environ.get(self._token_env, "") if self._token_env else ""
-        if self._token_file:
+    def _token(self) -> str:
+        variable, file = self.source.token_env, self.source.token_file
+        token = os.environ.get(variable, "") if variable else ""
+        if file:
             try:
-                token = Path(self._token_file).read_text().strip()
+                token = Path(file).read_text().strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise Trouble("refused", f"the token cannot be read: {error}") from error
-        if not token:
-            if self._token_env:
-                raise Trouble("refused", f"${self._token_env} is not set")
-            return {k: v for k, v in self._headers.items() if "{token}" not in v}
-        return {key: value.replace("{token}", token) for key, value in self._headers.items()}
-
-
-def clock_trouble(there_s: float, here_s: float) -> Trouble | None:
-    """Whether two clocks differ; the data of the poll are kept all the same."""
-    off_s = there_s - here_s
-    if abs(off_s) <= CLOCK_S:
-        return None
-    ahead = "ahead of" if off_s > 0 else "behind"
-    return Trouble("clock-off", f"its clock is {abs(off_s):,.0f} s {ahead} this machine's")
+        if variable and not token:
+            raise Trouble("refused", f"${variable} is not set")
+        return token

@@ -10,29 +10,27 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from holdfast.config import Duration
 from holdfast.fleet.formats.json_lines import parsed
-from holdfast.fleet.live.asking import Server, Trouble, clock_trouble
+from holdfast.fleet.formats.kubernetes import READ_LABELS
+from holdfast.fleet.live.asking import Server, Source, Trouble
 from holdfast.fleet.live.spool import Spool
 from holdfast.fleet.schema import Row
 
 WATCH_S = 2  # that a watch stays open
 PAGE = 500  # Objects of one answer to a list
-PATHS = {  # Jobs come before their pods
-    "jobs": "/apis/batch/v1/jobs",
-    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
-    "workloads": "/apis/kueue.x-k8s.io/v1beta1/workloads",
-    "pods": "/api/v1/pods",
-    "nodes": "/api/v1/nodes",
-    "events": "/api/v1/events?fieldSelector=involvedObject.kind%3DNode",
-    "healthevents": "/apis/nvsentinel.nvidia.com/v1alpha1/healthevents",
+_EVERY = {  # Objects -> their group, "" for the first one; Jobs come before their pods
+    "jobs": "batch",
+    "jobsets": "jobset.x-k8s.io",
+    "workloads": "kueue.x-k8s.io",
+    "pods": "",
+    "nodes": "",
+    "events": "",
+    "healthevents": "nvsentinel.nvidia.com",
 }
-_ALWAYS = ("pods", "nodes")  # Served by every server
+_ONLY = {"/api/v1/events": {"fieldSelector": "involvedObject.kind=Node"}}
 _KEPT = {
     "metadata": "name namespace uid resourceVersion creationTimestamp deletionTimestamp labels "
     "deletionGracePeriodSeconds ownerReferences",
@@ -40,72 +38,51 @@ _KEPT = {
     "containers",
     "status": "phase reason startTime conditions containerStatuses capacity",
 }
-_UNSAID = re.compile(r'"(lastHeartbeatTime|resourceVersion)": "[^"]*"')
-MINUTE = Duration(60)
+_UNSAID = re.compile(r'"(lastHeartbeatTime|resourceVersion|time)": "[^"]*"')
 
 
-@dataclass(frozen=True)
-class KubernetesSource:
-    """A table ``[[kubernetes]]`` of the sources."""
-
-    name: str
-    url: str
-    token_env: str = ""  # Environment variable that holds a bearer token ...
-    token_file: str = ""  # ... or a file
-    cluster: str = ""  # Its name, where the store has several
-    every: Duration = MINUTE
-
-
-@dataclass(eq=False)
-class Kubernetes:
+class Kubernetes(Server[Source]):
     """Polls one API server."""
 
-    source: KubernetesSource
-    halt: Event
-    first_s: float = 1.0
-    _said: dict[str, int] = field(default_factory=dict)  # Object -> what was last written of it
-
-    def __post_init__(self) -> None:
-        self._server = Server(
-            self.source.url,
-            token_env=self.source.token_env,
-            token_file=self.source.token_file,
-            halt=self.halt,
-            first_s=self.first_s,
-        )
+    def __init__(self, source: Source, halt: Event, first_s: float = 1.0) -> None:
+        super().__init__(source, halt, first_s)
+        self._said: dict[str, int] = {}  # Object -> what was last written of it
 
     def poll(self, spool: Spool) -> str:
         """Bring the spool up to date; arguments and errors as `Slurm.poll`."""
+        groups = self.ask("/apis")["groups"]
+        served = {each["name"]: each["preferredVersion"]["version"] for each in groups}
         troubles = []
-        for name in PATHS:
+        for name, group in _EVERY.items():
+            path = f"/apis/{group}/{served.get(group)}/{name}" if group else f"/api/v1/{name}"
             try:
-                self._follow(name, spool)
+                if group in {"", *served}:
+                    self._follow(path, spool)
             except Trouble as trouble:  # of one kind of object: the others go on
                 if trouble.state in ("away", "half-written"):
                     raise
-                if trouble.state != "unknown-version" or name in _ALWAYS:
+                # A group may serve other objects alone.
+                if trouble.state != "unknown-version" or not group:
                     troubles.append(trouble)
-        troubles += filter(None, [clock_trouble(self._server.now_s, time.time())])
-        for each in troubles:
-            raise each
+        self.settle(self.now_s, troubles)
         return ""
 
-    def _follow(self, name: str, spool: Spool) -> None:
-        if name not in spool.cursor:
-            self._list(name, spool)
-            return
+    def _follow(self, path: str, spool: Spool) -> None:
         try:
-            self._watch(name, spool)
+            if path in spool.cursor:
+                self._watch(path, spool)
         except Trouble as trouble:
             if trouble.state == "behind":
-                self._list(name, spool)
+                self._list(path, spool)
             raise
+        if path not in spool.cursor:
+            self._list(path, spool)
 
-    def _list(self, name: str, spool: Spool) -> None:
+    def _list(self, path: str, spool: Spool) -> None:
         page: dict[str, str] = {}
         there = set()
         while True:
-            answer = self._server.ask(PATHS[name], limit=PAGE, **page)
+            answer = self.ask(path, limit=PAGE, **_ONLY.get(path, {}), **page)
             kind, meta = str(answer["kind"]).removesuffix("List"), answer["metadata"]
             items: list[Row] = [{"kind": kind, **item} for item in answer.get("items") or ()]
             there |= {item["metadata"]["uid"] for item in items}
@@ -116,22 +93,23 @@ class Kubernetes:
         known = spool.cursor.get("open", {}).items()
         gone = [item for uid, item in known if item["kind"] == kind and uid not in there]
         self._write(spool, [("DELETED", item) for item in gone])
-        spool.commit(**{name: meta["resourceVersion"]})
+        spool.commit(**{path: meta["resourceVersion"]})
 
-    def _watch(self, name: str, spool: Spool) -> None:
-        version = spool.cursor[name]
+    def _watch(self, path: str, spool: Spool) -> None:
+        version = spool.cursor[path]
         events = []
-        wanted = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
-        for event in self._server.ask(PATHS[name], _lines, resourceVersion=version, **wanted):
+        wanted = {"watch": "1", "allowWatchBookmarks": "true", **_ONLY.get(path, {})}
+        wanted |= {"timeoutSeconds": str(WATCH_S), "resourceVersion": version}
+        for event in self.ask(path, _lines, **wanted):
             kind, item = event["type"], event["object"]
             if kind == "ERROR":
-                text = f"{PATHS[name]}: {item.get('message')} ({item.get('code')})"
+                text = f"{path}: {item.get('message')} ({item.get('code')})"
                 raise Trouble("behind" if item.get("code") == 410 else "bad-answer", text)
             version = item["metadata"]["resourceVersion"]
             if kind != "BOOKMARK":
                 events.append((kind, item))
         self._write(spool, events)
-        spool.commit(**{name: version})
+        spool.commit(**{path: version})
 
     def _write(self, spool: Spool, events: list[tuple[str, Row]]) -> None:
         """Append what says something new; a state that it ends goes before it, into the same file."""
@@ -173,6 +151,12 @@ def _trimmed(item: Row) -> Row:
     for part, names in _KEPT.items():
         own = item.get(part) or {}
         kept[part] = {name: own[name] for name in names.split() if name in own}
+    # An index was an annotation before it was a label; what a user notes there may be secret.
+    noted = (item["metadata"].get("annotations") or {}).items()
+    kept["metadata"]["annotations"] = {key: text for key, text in noted if key in READ_LABELS}
+    if item["kind"] == "Node":  # when it was written: no other field tells when a cordon was lifted
+        writes = item["metadata"].get("managedFields") or ()
+        kept["metadata"]["managedFields"] = [{"time": each.get("time")} for each in writes]
     if containers := kept["spec"].get("containers"):
         kept["spec"]["containers"] = [
             {"name": each["name"], "resources": each.get("resources")} for each in containers

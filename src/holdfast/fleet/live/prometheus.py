@@ -10,21 +10,18 @@ the same events, which the store has once.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from threading import Event
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.config import Duration
-from holdfast.fleet.live.asking import Server, Trouble, clock_trouble
+from holdfast.fleet.live.asking import MINUTE, Server, Source, Trouble
 from holdfast.fleet.live.spool import Spool
 from holdfast.fleet.schema import Row
 
 MOST_STEPS = 10_000  # of one question: Prometheus refuses more than 11,000
-MINUTE = Duration(60)
 DAY = Duration(86400)
 
 
@@ -44,54 +41,33 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class PrometheusSource:
-    """A table ``[[prometheus]]`` of the sources."""
+class PrometheusSource(Source):
+    """A table ``[[prometheus]]`` of the sources; a rule's label of the cluster goes before `cluster`."""
 
-    name: str
-    url: str
-    rule: tuple[Rule, ...]
-    token_env: str = ""  # Environment variable that holds a bearer token ...
-    token_file: str = ""  # ... or a file
-    cluster: str = ""  # Of nodes whose rule names no label of it
-    every: Duration = MINUTE
+    rule: tuple[Rule, ...] = field(kw_only=True)
     since: Duration = DAY  # How far back the first poll asks
     late: Duration = MINUTE  # How late a sample may reach Prometheus
 
 
-@dataclass(eq=False)
-class Prometheus:
+class Prometheus(Server[PrometheusSource]):
     """Polls one Prometheus."""
-
-    source: PrometheusSource
-    halt: Event
-    first_s: float = 1.0
-
-    def __post_init__(self) -> None:
-        self._server = Server(
-            self.source.url,
-            token_env=self.source.token_env,
-            token_file=self.source.token_file,
-            halt=self.halt,
-            first_s=self.first_s,
-        )
 
     def poll(self, spool: Spool) -> str:
         """Bring the spool up to date; arguments and errors as `Slurm.poll`."""
         now_s = float(self._data("/api/v1/query", query="time()")["result"][1])
-        troubles = [clock_trouble(now_s, time.time())]
+        troubles = []
         for rule in self.source.rule:
             try:
                 self._follow(rule, spool, now_s)
             except Trouble as trouble:  # of one query: the others go on
                 if trouble.state != "bad-answer":
                     raise
-                troubles.insert(0, trouble)
-        for each in filter(None, troubles):
-            raise each
+                troubles.append(trouble)
+        self.settle(now_s, troubles)
         return ""
 
     def _data(self, path: str, **parameters: str | float) -> Any:
-        answer = self._server.ask(path, **parameters)
+        answer = self.ask(path, **parameters)
         if not isinstance(answer, dict) or answer.get("status") != "success":
             said = answer.get("error") if isinstance(answer, dict) else "not a JSON object"
             raise Trouble("bad-answer", f"{path}: {said}")

@@ -24,7 +24,7 @@ timezone = "Europe/Berlin"
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import time
 from pathlib import Path
 from typing import Literal
@@ -119,17 +119,15 @@ class Settings:
 
     def cluster(self, name: str) -> Cluster:
         """How a cluster is acted on; one that the file does not name is Slurm's, by its own commands."""
-        found = self.clusters.get(name or UNNAMED)
-        if found is not None or not name:
-            return found or Cluster()
+        cluster = self.clusters.get(name or UNNAMED, Cluster())
+        if not name or name in self.clusters:
+            return cluster
         # The clients of Slurm ask another cluster of its federation by name.
-        usual = Cluster()
-        lines = (
+        nodes, drain, resume = (
             (each[0], f"--cluster={name}", *each[1:])
-            for each in (usual.nodes, usual.drain, usual.resume)
+            for each in (cluster.nodes, cluster.drain, cluster.resume)
         )
-        nodes, drain, resume = lines
-        return Cluster("slurm", nodes, drain, resume)
+        return replace(cluster, nodes=nodes, drain=drain, resume=resume)
 
 
 def read_settings(path: Path | None) -> Settings:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
 from holdfast.config import Duration
 from holdfast.fleet.formats.sacct_json import number_of, rows_of
-from holdfast.fleet.live.asking import Server, Trouble, clock_trouble
+from holdfast.fleet.live.asking import Server, Source, Trouble
 from holdfast.fleet.live.spool import Spool
 from holdfast.fleet.schema import Row
 
@@ -35,49 +35,33 @@ NOTHING_FOUND = 9003
 DENIED = (1007, 2002, 5005)  # of authentication: slurmdbd's protocol, the account, the controller's
 _EVENT_COLUMNS = b"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"
 _JOBS = "/slurmdb/v0.0.{}/jobs"
-_JOBS_PATH = re.compile(r"/slurmdb/v0\.0\.(\d+)/jobs/?")
-MINUTE = Duration(60)
+_VERSIONS = re.compile(r"(?:^v?|/slurmdb/v)0\.0\.(\d+)(?:$|/jobs/?(?: |$))")  # of paths, or alone
 HOUR = Duration(3600)
 WEEK = Duration(7 * 86400)
 
 
 @dataclass(frozen=True)
-class SlurmSource:
+class SlurmSource(Source):
     """A table ``[[slurm]]`` of the sources."""
 
-    name: str
-    url: str
     user: str = "root"  # To whom the token was given
-    token_env: str = ""  # Environment variable that holds it ...
-    token_file: str = ""  # ... or a file
     version: str = ""  # "v0.0.38"; "": the latest that the server offers and is known
-    cluster: str = ""  # Of its nodes, where the store has several clusters
-    every: Duration = MINUTE
     since: Duration = WEEK  # How far back the first poll asks
     overlap: Duration = HOUR  # How late the accounting may write what has happened
 
 
-@dataclass(eq=False)
-class Slurm:
+class Slurm(Server[SlurmSource]):
     """Polls one slurmrestd."""
 
-    source: SlurmSource
-    halt: Event
-    first_s: float = 1.0
-    _version: int | None = None
-    _seen: dict[tuple[Any, ...], int] = field(
-        default_factory=dict
-    )  # Job -> what was last written of it
+    def __init__(self, source: SlurmSource, halt: Event, first_s: float = 1.0) -> None:
+        super().__init__(source, halt, first_s)
+        self._version: int | None = None
+        self._seen: dict[tuple[Any, ...], int] = {}  # Job -> what was last written of it
 
-    def __post_init__(self) -> None:
-        self._server = Server(
-            self.source.url,
-            token_env=self.source.token_env,
-            token_file=self.source.token_file,
-            headers={"X-SLURM-USER-NAME": self.source.user, "X-SLURM-USER-TOKEN": "{token}"},
-            halt=self.halt,
-            first_s=self.first_s,
-        )
+    def headers(self, token: str) -> Mapping[str, str]:
+        """The headers of a question."""
+        names = {"X-SLURM-USER-NAME": self.source.user, "X-SLURM-USER-TOKEN": token}
+        return names if token else {"X-SLURM-USER-NAME": self.source.user}
 
     def poll(self, spool: Spool) -> str:
         """Bring the spool up to date.
@@ -94,26 +78,23 @@ class Slurm:
         nodes = self._asked(f"/slurm/v0.0.{number}/nodes", "nodes")
         self._nodes(spool, [node for node in nodes if isinstance(node, dict)], now_s)
         self._version = number
-        if trouble := clock_trouble(now_s, time.time()):
-            raise trouble
-        remark = "" if number in TRIED else ", a version that is untried"
-        return f"v0.0.{number}{', which tells no drain' if number < TRIED[1] else remark}"
+        untried = Trouble("untried", f"v0.0.{number} was never tried live")
+        self.settle(now_s, [] if number in TRIED else [untried])
+        return f"v0.0.{number}{', which tells no drain' * (number < TRIED[1])}"
 
     def _negotiated(self) -> int:
-        stated = re.fullmatch(r"v?0\.0\.(\d+)", self.source.version)
-        if stated:
-            return int(stated[1])
-        paths = self._server.ask("/openapi/v3").get("paths", {})
-        offered = {int(found[1]) for found in map(_JOBS_PATH.fullmatch, paths) if found}
+        stated = self.source.version
+        text = stated or " ".join(self.ask("/openapi/v3").get("paths", ()))
+        offered = {int(number) for number in _VERSIONS.findall(text)}
         if known := offered.intersection(KNOWN):
             return max(known)
-        names = ", ".join(f"v0.0.{number}" for number in sorted(offered)) or "none"
+        names = stated or ", ".join(f"v0.0.{number}" for number in sorted(offered)) or "no version"
         expected = f"v0.0.{KNOWN[0]} to v0.0.{KNOWN[-1]}"
-        raise Trouble("unknown-version", f"it offers {names}; known are {expected}")
+        raise Trouble("unknown-version", f"{names}; known are {expected}")
 
     def _asked(self, path: str, key: str, **parameters: str) -> Any:
         """One part of an answer that has no error in its body."""
-        answer = self._server.ask(path, **parameters)
+        answer = self.ask(path, **parameters)
         if not isinstance(answer, dict):
             raise Trouble("bad-answer", f"{path}: not a JSON object")
         for error in answer.get("errors") or []:
@@ -245,11 +226,10 @@ def _states(node: Row) -> list[str]:
 
 def _outage(node: Row) -> str:
     """The state as `sacctmgr show event` prints it; "" for a node that is in service."""
-    base, *flags = _states(node)
-    if base in ("DOWN", "ERROR"):
-        silent = {"NOT_RESPONDING", "NO_RESPOND"}.intersection(flags)
-        return "DOWN*" if silent else "DOWN"
-    return next((name for name in ("FAIL", "DRAIN") if name in flags), "")
+    states = {*_states(node)}
+    if states & {"DOWN", "ERROR"}:
+        return "DOWN*" if states & {"NOT_RESPONDING", "NO_RESPOND"} else "DOWN"
+    return next((name for name in ("FAIL", "DRAIN") if name in states), "")
 
 
 def _inventory_line(node: Row) -> str:

@@ -7,6 +7,7 @@ is a named state (`holdfast.fleet.live.asking`) with its age, on every page of t
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import traceback
@@ -17,15 +18,14 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
-from typing import Protocol
 
 from holdfast.config import Duration, invalid_value, read_config
 from holdfast.errors import HoldfastError, MissingExtraError
 from holdfast.files import Lock, LockHeldError
 from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.ingestion import IngestResult, in_store
-from holdfast.fleet.live.asking import Trouble
-from holdfast.fleet.live.kubernetes import Kubernetes, KubernetesSource
+from holdfast.fleet.live.asking import WHOLE, Source, Trouble
+from holdfast.fleet.live.kubernetes import Kubernetes
 from holdfast.fleet.live.prometheus import Prometheus, PrometheusSource
 from holdfast.fleet.live.slurm import Slurm, SlurmSource
 from holdfast.fleet.live.spool import Spool
@@ -35,7 +35,15 @@ from holdfast.remote import bare
 
 GRACE_S = 3.0  # that a poll under way has to end
 LONGEST_PAUSE_S = 600.0  # between two polls of a source in trouble, unless `every` is longer
+_NAME = re.compile(r"[\w-][\w.-]*").fullmatch
+_NAMES = "letters, digits, _, - and ., as it names a folder"
+_TOKENS = "token_env or token_file"
 TWO_DAYS = Duration(2 * 86400)
+POLLERS: dict[str, Callable[..., Slurm | Prometheus | Kubernetes]] = {
+    "slurm": Slurm,
+    "prometheus": Prometheus,
+    "kubernetes": Kubernetes,
+}
 
 
 @dataclass(frozen=True)
@@ -44,11 +52,11 @@ class Settings:
 
     slurm: tuple[SlurmSource, ...] = ()
     prometheus: tuple[PrometheusSource, ...] = ()
-    kubernetes: tuple[KubernetesSource, ...] = ()
+    kubernetes: tuple[Source, ...] = ()
     keep: Duration = TWO_DAYS  # How long files of a spool stay that the store has read
 
     @property
-    def every(self) -> tuple[SlurmSource | PrometheusSource | KubernetesSource, ...]:
+    def every(self) -> tuple[Source, ...]:
         """All sources."""
         return (*self.slurm, *self.prometheus, *self.kubernetes)
 
@@ -81,16 +89,9 @@ class SourceState:
         return f"{text}; {'no data yet' if age is None else f'read {duration(age)} ago'}."
 
 
-class Poller(Protocol):
-    """A source of some kind."""
-
-    def poll(self, spool: Spool) -> str:
-        """Bring the spool up to date; gives what to tell; raises `Trouble`."""
-
-
 @dataclass(eq=False)
 class _Polled:
-    poller: Poller
+    poll: Callable[[Spool], str]
     spool: Spool
     every_s: float
     state: SourceState
@@ -133,17 +134,13 @@ class Sources:
             text = f"{self.folder}: another process feeds this store\n  remedy: end it"
             raise store_error("in-use", text) from error
         self._polled: dict[str, _Polled] = {}
-        for kind, poller, own in (
-            ("slurm", Slurm, self.settings.slurm),
-            ("prometheus", Prometheus, self.settings.prometheus),
-            ("kubernetes", Kubernetes, self.settings.kubernetes),
-        ):
-            for each in own:
+        for kind, poller in POLLERS.items():
+            for each in getattr(self.settings, kind):
                 spool = Spool(self.folder / each.name, self.clock)
                 known = spool.cursor.get("success_s")
                 state = SourceState(each.name, kind, "new", self.clock(), known)
-                made = poller(each, self._halt, self.first_s)  # type: ignore[arg-type]  # its own kind
-                self._polled[each.name] = _Polled(made, spool, each.every, state)
+                poll = poller(each, self._halt, self.first_s).poll
+                self._polled[each.name] = _Polled(poll, spool, each.every, state)
 
     @property
     def clusters(self) -> Mapping[Path, str]:
@@ -158,10 +155,9 @@ class Sources:
     def start(self) -> None:
         """Poll every source in a thread of its own."""
         self._halt.clear()
-        for each in self._polled.values():
-            thread = Thread(target=self._run, args=(each,), name=each.state.name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        for name, each in self._polled.items():
+            self._threads.append(Thread(target=self._run, args=(each,), name=name, daemon=True))
+            self._threads[-1].start()
 
     def stop(self) -> None:
         """Stop; what came is in the spools, also of a source whose answer is not waited for."""
@@ -197,7 +193,7 @@ class Sources:
 
     def _poll(self, each: _Polled) -> None:
         try:
-            state, text = "ok", each.poller.poll(each.spool)
+            state, text = "ok", each.poll(each.spool)
         except Trouble as trouble:
             state, text = trouble.state, str(trouble)
         except (HoldfastError, OSError) as error:  # the disk, not the source
@@ -208,8 +204,7 @@ class Sources:
             traceback.print_exc(file=sys.stderr)
             state, text = "bad-answer", f"{type(error).__name__}: {error}"
         now_s = self.clock()
-        # With another clock the data are whole.
-        complete = state in ("ok", "clock-off")
+        complete = state in WHOLE
         each.failures = 0 if complete else each.failures + 1
         before = each.state
         since_s = before.since_s if before.state == state else now_s
@@ -267,15 +262,12 @@ def ingest_live(
 
 
 def _check(settings: Settings) -> None:
-    for url in (each.url for each in settings.every):
-        if bare(url) != url:
-            raise invalid_value(
-                "a secret in a URL", None, "url", bare(url), "token_env or token_file"
-            )
-    names = [each.name for each in settings.every]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise invalid_value("two live sources of one name", None, "name", name, "one each")
-        if not name or name.startswith(".") or not name.replace("-", "").replace(".", "").isalnum():
-            expected = "letters, digits, - and ., as it names a folder"
-            raise invalid_value("invalid name of a live source", None, "name", name, expected)
+    names = Counter(each.name for each in settings.every)
+    for each in settings.every:
+        for problem, wrong, key, found, expected in (
+            ("a secret in a URL", bare(each.url) != each.url, "url", bare(each.url), _TOKENS),
+            ("two live sources of one name", names[each.name] > 1, "name", each.name, "one each"),
+            ("invalid name of a live source", not _NAME(each.name), "name", each.name, _NAMES),
+        ):
+            if wrong:
+                raise invalid_value(problem, None, key, found, expected)

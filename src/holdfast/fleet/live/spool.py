@@ -92,17 +92,13 @@ class Spool:
 
     def prune(self, store: Path, keep_s: float) -> None:
         """Remove files that have not grown for `keep_s` and that the store has read to their ends."""
-        old = self._clock() - keep_s
-        rolled = [path for path in self.folder.glob("[!.]*-*") if path.stat().st_mtime < old]
-        known = existing_store(store) if rolled else None
-        read = (
-            {each["path"]: each["facts"].get("content") for each in known.facts["sources"]}
-            if known
-            else {}
-        )
+        known = existing_store(store)
+        sources = known.facts["sources"] if known else ()
+        read = {each["path"]: each["facts"].get("content") for each in sources}
         growing = {journal.path for journal in self._open.values()}
-        for path in set(rolled) - growing:
-            if read.get(str(path)) == content_of(path):
+        for path in set(self.folder.glob("[!.]*-*")) - growing:
+            is_old = path.stat().st_mtime < self._clock() - keep_s
+            if is_old and read.get(str(path)) == content_of(path):
                 path.unlink()
 
     def close(self) -> None:
