@@ -283,5 +283,4 @@ def _out_of_service(log: FleetLog) -> tuple[str, ...]:
         f"""SELECT DISTINCT node FROM {log.table("node_outages")}
         WHERE end_s IS NULL AND ({open_}) AND state <> '{outage_log.FAILURE}'"""
     )
-    decided = (f"{c}:{n}" if c else n for c, n in spared(log.store.path))
-    return tuple(sorted({*decided, *(row["node"] for row in rows)}))
+    return tuple(sorted(spared(log.store.path) | {row["node"] for row in rows}))

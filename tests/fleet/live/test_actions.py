@@ -319,7 +319,7 @@ def test_somebody_elses_cluster(store: Path, cluster: Path) -> None:
 def test_kubernetes_is_only_told(store: Path) -> None:
     told = Settings(clusters={"default": Cluster(kind="kubernetes")})
     found = actions(store, told)
-    assert {*found.commands.values()} == {f"kubectl cordon {node}" for node in BAD}
+    assert {each.command for each in found.proposals} == {f"kubectl cordon {node}" for node in BAD}
     with pytest.raises(InputError) as caught:
         act(store, "approve", found.proposals[0].id, settings=told)
     assert caught.value.code == "unsupported"

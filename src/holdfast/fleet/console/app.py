@@ -6,6 +6,7 @@ and redraw. No route takes a file name, and job ids and node names are compared 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -23,10 +24,9 @@ from holdfast.fleet.console import metrics, pages, views
 from holdfast.fleet.console.access import Access, check_token, is_own
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
-from holdfast.fleet.console.watching import Watcher
+from holdfast.fleet.console.watching import Background, Watcher
 from holdfast.fleet.live import actions, morning, notices
-from holdfast.fleet.live.notices import Informer
-from holdfast.fleet.live.settings import Notices, Person, Settings, secret
+from holdfast.fleet.live.settings import Person, Settings, secret
 from holdfast.report import warm_up
 
 try:
@@ -39,6 +39,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("fastapi", "console") from error
 
 MOST_BYTES = 10_000  # Of a form
+NOTICES_S = 60.0  # Between two looks for changes to send
 A_YEAR = "public, max-age=31536000, immutable"
 
 
@@ -107,42 +108,42 @@ class Console:
         """Start what runs in the background; end it with the console."""
         warm_up()
         Thread(target=self._look, daemon=True).start()
-        informer = self._informer()
-        for each in (self.watcher, informer):
-            if each is not None:
-                each.start()
+        background: list[Watcher | Background] = [] if self.watcher is None else [self.watcher]
+        if self.settings.notices is not None:
+            send = notices.sender(self.settings.notices)
+            background.append(Background("notices", lambda: self._notify(send)))
+        for each in background:
+            each.start()
         try:
             yield
         finally:
-            for each in (self.watcher, informer):
-                if each is not None:
-                    each.stop()
+            for each in background:
+                each.stop()
 
-    def _informer(self) -> Informer | None:
-        """What tells of changes, if somebody wants to be told."""
-        wanted = self.settings.notices
-        if wanted is None:
-            return None
-        send = notices.sender(wanted)
-        every_s = 60.0 if self.watcher is None else self.watcher.poll_s
-        return Informer(lambda: self.tell(wanted, send, time.time()), every_s)
+    def _notify(self, send: Callable[[str, str], bool]) -> float:
+        try:
+            self.notify(send, time.time())
+        except Exception as error:  # the console works without it
+            text = " ".join(str(error).split())
+            print(f"notices: {type(error).__name__}: {text}", file=sys.stderr)
+        return NOTICES_S
 
-    def tell(self, wanted: Notices, send: Callable[[str, str], bool], now_s: float) -> list[str]:
+    def notify(self, send: Callable[[str, str], bool], now_s: float) -> list[str]:
         """Send what is new, and the day's digest when it is due; gives the keys of what was sent."""
-        found, changed = self.snapshots.answer(
-            lambda it: it.read(
+        assert self.settings.notices is not None
+        decisions, news = self.snapshots.answer(
+            lambda snapshot: snapshot.read(
                 lambda analysis: (
-                    actions.actions(analysis.log, self.settings),
+                    actions.actions(analysis, self.settings),
                     morning.morning(analysis),
                 )
             )
         )
         sources = () if self.watcher is None else self.watcher.sources()
-        due = notices.notices_of(found, changed, sources, now_s)
-        return notices.tell(
+        return notices.send_new(
             self.snapshots.store,
-            wanted,
-            due,
+            self.settings.notices,
+            notices.changes(decisions, news, sources, now_s),
             send,
             now_s=now_s,
             digest=lambda: self.snapshots.answer(pages.digest),
@@ -171,9 +172,9 @@ def _add_pages(app: FastAPI, console: Console) -> None:
         app.add_api_route(address, route(address), response_model=None)
 
     @app.get("/")
-    def this_morning(request: Request) -> Response:
+    def this_morning(request: Request, cluster: str = "") -> Response:
         person = request.scope.get("person")
-        return console.show(lambda snapshot: pages.morning(snapshot, person))
+        return console.show(lambda snapshot: pages.morning(snapshot, person, cluster))
 
     @app.get("/nodes")
     def nodes() -> Response:

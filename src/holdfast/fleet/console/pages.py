@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from holdfast.fleet.console import access, evidence
 from holdfast.fleet.console.snapshots import Snapshot
-from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
+from holdfast.fleet.console.views import CLUSTER_LINK, JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
 from holdfast.fleet.live import actions
 from holdfast.fleet.live import morning as live
+from holdfast.fleet.live.journal import OUT
 from holdfast.fleet.live.settings import Person, Settings
 from holdfast.report import Page, Section, parts
 
@@ -84,7 +85,7 @@ def _kept(snapshot: Snapshot, section: Section) -> dict[str, Any]:
 
 def _laid(section: Section) -> dict[str, Any]:
     """A section, with the nodes and jobs of its tables as links."""
-    links = {"node": NODE_LINK, "job_id": JOB_LINK}
+    links = {"node": NODE_LINK, "job_id": JOB_LINK, "cluster": CLUSTER_LINK}
     tables = []
     for each in section.tables:
         columns = {n: replace(form, link=links.get(n, "")) for n, form in each.columns.items()}
@@ -106,19 +107,35 @@ def of_report(snapshot: Snapshot, here: str) -> View:
     )
 
 
-def morning(snapshot: Snapshot, person: Person | None = None) -> View:
-    """The first screen: what changed since the reader's last look, under what makes it doubtful."""
+def morning(snapshot: Snapshot, person: Person | None = None, cluster: str = "") -> View:
+    """The first screen: what changed since the reader's last look, under what makes it doubtful.
+
+    Where the log has several clusters, it has a row for each, and each has such a screen of its own.
+    """
     reader = person.name if person else ""
     key = f"{reader} {snapshot.read(lambda analysis: live.looks(analysis.log)).get(reader)}"
+    news = snapshot.kept(f"morning {key}", lambda analysis: live.morning(analysis, reader=reader))
+    if cluster and cluster not in news.clusters:
+        links = {CLUSTER_LINK.format(quote(name)): name for name in news.clusters}
+        raise Unknown(
+            f"The log knows no cluster “{cluster}”.", "Choose one:", {"/": "All", **links}
+        )
     page = snapshot.kept(
-        f"morning {key}", lambda analysis: live.morning(analysis, reader=reader).page()
+        f"morning page {key} {cluster}", lambda _: news.clusters.get(cluster, news).page()
     )
-    laid = snapshot.kept(f"morning sections {key}", lambda _: [*map(_laid, page.sections)])
+    laid = snapshot.kept(
+        f"morning sections {key} {cluster}", lambda _: [*map(_laid, page.sections)]
+    )
     word = access.word_for(person) if person else ""
-    parts = {"sections": laid, "page": page, "word": word, "on_news": "show"}
-    tiles = [
-        tile for tile in report(snapshot).tiles if tile.section_id in ("loss", "rate", "lemons")
-    ]
+    parts = {
+        "sections": laid,
+        "page": page,
+        "word": word,
+        "on_news": "show",
+        "subtitle": cluster and f"Cluster {cluster}",
+    }
+    shown = ("loss", "rate", "lemons") if not news.clusters else ()
+    tiles = [tile for tile in report(snapshot).tiles if tile.section_id in shown]
     return _page(snapshot, "/", "morning.html.j2", tiles=tiles, **parts)
 
 
@@ -159,12 +176,12 @@ def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
 
 def acting(snapshot: Snapshot, settings: Settings, person: Person | None) -> View:
     """What should be done about nodes, and the buttons of an operator."""
-    found = snapshot.read(lambda analysis: actions.actions(analysis.log, settings))
+    found = snapshot.read(lambda analysis: actions.actions(analysis, settings))
     forms = []
     if person is not None and person.role == "operator":
         forms = [
-            {"id": each.id, "node": actions.named(each), "deeds": deeds}
-            for each, deeds in actions.choices(found)
+            {"id": each.id, "node": actions.named(each), "deeds": actions.deeds(each)}
+            for each in (*found.proposals, *(life for life in found.lives if life.state in OUT))
             if person.may_act_on(each.cluster)
         ]
     laid = [_laid(section) for section in found.sections()]

@@ -13,6 +13,7 @@ from holdfast.report import parts
 
 NODE_LINK = "/nodes/{}"
 JOB_LINK = "/jobs/{}"
+CLUSTER_LINK = "/?cluster={}"
 
 # Address -> name, in the order of the navigation
 PAGES = {
