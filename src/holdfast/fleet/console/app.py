@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from holdfast.errors import HoldfastError, MissingExtraError, StoreError
 from holdfast.fleet.analysis import Analysis
@@ -165,20 +165,17 @@ class Console:
 
 
 def _add_pages(app: FastAPI, console: Console) -> None:
-    def route(address: str) -> Callable[[], Response]:
-        return lambda: console.show(lambda snapshot: pages.of_report(snapshot, address))
+    def add(address: str, build: Callable[[Snapshot], View]) -> None:
+        app.add_api_route(address, lambda: console.show(build), response_model=None)
 
+    add("/nodes", pages.nodes)
     for address in pages.OF_REPORT:
-        app.add_api_route(address, route(address), response_model=None)
+        add(address, partial(pages.of_report, here=address))
 
     @app.get("/")
     def this_morning(request: Request, cluster: str = "") -> Response:
         person = request.scope.get("person")
         return console.show(lambda snapshot: pages.morning(snapshot, person, cluster))
-
-    @app.get("/nodes")
-    def nodes() -> Response:
-        return console.show(pages.nodes)
 
     @app.get("/nodes/{name}")
     def node(name: str) -> Response:
@@ -195,40 +192,48 @@ def _add_pages(app: FastAPI, console: Console) -> None:
 
 def _add_actions(app: FastAPI, console: Console) -> None:
     @app.get("/actions")
-    def shown(request: Request) -> Response:
+    def actions_page(request: Request) -> Response:
         person = request.scope.get("person")
         return console.show(lambda snapshot: pages.acting(snapshot, console.settings, person))
 
-    async def asked(request: Request) -> tuple[Person, str]:
+    async def read_form(request: Request) -> tuple[Person, str]:
         """Who sent a form from a page of this console, and the reason in it."""
         person: Person | None = request.scope.get("person")
         if person is None:
             raise HTTPException(403, "Only somebody with a token of their own decides here")
-        form = parse_qs((await request.body())[:MOST_BYTES].decode("utf-8", "replace"))
-        if not is_own(request.headers, person, form.get("word", [""])[0]):
+        body = (await request.body())[:MOST_BYTES].decode("utf-8", "replace")
+        form = dict(parse_qsl(body))
+        if not is_own(request.headers, person, form.get("word", "")):
             raise HTTPException(403, "This was not asked from a page of this console")
-        return person, form.get("why", [""])[0]
+        return person, form.get("why", "")
 
-    async def answered(build: Callable[[Analysis], object]) -> None:
+    async def run(build: Callable[[Analysis], object]) -> None:
         """Run what takes a while beside the loop of events."""
         read = console.snapshots.answer
         await run_in_threadpool(read, lambda snapshot: snapshot.read(build))
 
     @app.post("/seen")
-    async def seen(request: Request) -> Response:
-        person, _ = await asked(request)
+    async def look(request: Request) -> Response:
+        person, _ = await read_form(request)
         reader = person.name
-        await answered(lambda it: morning.seen(morning.morning(it, reader=reader), reader))
+        await run(lambda it: morning.seen(morning.morning(it, reader=reader), reader))
         return RedirectResponse("/", 303)
 
     @app.post("/actions/{life_id}/{deed}")
-    async def decided(request: Request, life_id: str, deed: str) -> Response:
-        person, why = await asked(request)
+    async def decide(request: Request, life_id: str, deed: str) -> Response:
+        person, why = await read_form(request)
         if deed not in actions.DEEDS:
             raise HTTPException(404)
-        rights = {"who": person.name, "may": person.may_act_on}
-        held = {"why": why, "settings": console.settings, **rights}
-        await answered(lambda it: actions.act(it.log, deed, life_id, **held))  # type: ignore[arg-type]
+        act = partial(
+            actions.act,
+            deed=deed,
+            life_id=life_id,
+            who=person.name,
+            why=why,
+            settings=console.settings,
+            may=person.may_act_on,
+        )
+        await run(lambda it: act(it.log))
         return RedirectResponse("/actions", 303)
 
 
@@ -248,16 +253,16 @@ def _add_data(app: FastAPI, console: Console) -> None:
         status = None if console.watcher is None else console.watcher.status()
         sources = [] if console.watcher is None else console.watcher.sources()
         text = console.snapshots.answer(
-            lambda it: metrics.exposition(it.kept("metrics", measure), status, sources)
+            lambda it: metrics.exposition(it.cache("metrics", measure), status, sources)
         )
         return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:
-        found = views.asset_file(name)
-        if found is None:
+        asset = views.asset_file(name)
+        if asset is None:
             raise HTTPException(404)
-        return Response(found[1], media_type=found[0], headers={"Cache-Control": A_YEAR})
+        return Response(asset[1], media_type=asset[0], headers={"Cache-Control": A_YEAR})
 
 
 def _add_errors(app: FastAPI) -> None:

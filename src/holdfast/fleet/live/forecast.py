@@ -150,12 +150,19 @@ def forecasts(log: FleetLog, cluster: str = "") -> list[Forecast]:
     ]
 
 
-def score(over: Sequence[Forecast], kind: str) -> dict[str, float]:
-    """Of forecasts that are over: n, coverage (share inside the interval), bias (came over expected)."""
-    came = sum(each.came[kind] for each in over)
-    expected = sum(each.expected[kind].value for each in over)
-    return {
-        "n": len(over),
-        "coverage": sum(kind not in each.missed for each in over) / len(over),
-        "bias": came / expected if expected else math.nan,
-    }
+def scores(every: Sequence[Forecast]) -> dict[str, dict[str, float]]:
+    """Of the forecasts that are over, by what was forecast; empty without any.
+
+    Returns:
+        n, coverage (share inside the interval) and bias (came over expected).
+    """
+    over = [each for each in every if each.came]
+    by_kind = {}
+    for kind in KINDS if over else ():
+        expected = sum(each.expected[kind].value for each in over)
+        by_kind[kind] = {
+            "n": len(over),
+            "coverage": sum(kind not in each.missed for each in over) / len(over),
+            "bias": sum(each.came[kind] for each in over) / (expected or math.nan),
+        }
+    return by_kind

@@ -111,12 +111,6 @@ class Life:
         """Why the node was proposed."""
         return self.steps[0].why
 
-    @property
-    def is_spared(self) -> bool:
-        """Whether the node is out, or back from a repair and not found bad since: old failures are over."""
-        as_bad = self.steps[-1].why.startswith(AS_BAD)
-        return self.state in (*OUT, "returned") or (self.state == "judged" and not as_bad)
-
     def when(self, event: str) -> float | None:
         """When an event last happened (epoch seconds); None: never."""
         return next((step.time_s for step in reversed(self.steps) if step.event == event), None)
@@ -140,9 +134,14 @@ def lives(steps: Iterable[Entry]) -> dict[str, Life]:
 
 
 def spared(store: str | Path) -> set[str]:
-    """The nodes that the journal says to leave alone."""
-    last = {named(life): life for life in lives(entries(store)).values()}
-    return {name for name, life in last.items() if life.is_spared}
+    """The nodes that are out, or back from a repair and not found bad since: old failures are over."""
+    last = {named(step): step for step in entries(store)}
+    return {
+        name
+        for name, step in last.items()
+        if step.event in (*OUT, "returned")
+        or (step.event == "judged" and not step.why.startswith(AS_BAD))
+    }
 
 
 @dataclass

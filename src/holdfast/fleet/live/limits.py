@@ -76,7 +76,8 @@ def check_limits(life: Life, steps: Sequence[Entry], settings: Settings, now_s: 
     rows = node_states(settings.cluster(life.cluster))
     names = {node for node, _, _ in rows}
     out = out_of_service(rows)
-    if life.node not in names - out:
+    # An approval that was killed may have drained it.
+    if life.node not in (names if life.state == "approved" else names - out):
         raise InputError(
             "the cluster has no such node in service",
             code="conflict",

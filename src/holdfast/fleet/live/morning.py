@@ -81,9 +81,8 @@ class Morning(Doubtful):
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
-        """Of the forecasts that are over, by what was forecast: n, coverage, bias; empty without any."""
-        over = [each for each in self.forecasts if each.came]
-        return {kind: forecast.score(over, kind) for kind in KINDS} if over else {}
+        """How the forecasts that are over did."""
+        return forecast.scores(self.forecasts)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet morning``."""
