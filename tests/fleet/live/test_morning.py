@@ -102,10 +102,10 @@ def test_forecasts_are_kept_once_and_scored(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     assert [json.loads(line)["span"] for line in lines] == ["day", "week"]
     # Two of days that are over, made by hand: on day 5 one failure came; the half line counts for nothing
-    past = [
-        {"span": "day", "from_s": BASE + 5 * DAY, "until_s": BASE + 6 * DAY}
+    past = [  # c is the cluster
+        {"clusters": "c", "span": "day", "from_s": BASE + 5 * DAY, "until_s": BASE + 6 * DAY}
         | {"expected": {"failures": [2, 1, 3], "hours": [3, 0, 8]}},
-        {"span": "day", "from_s": BASE + 6 * DAY, "until_s": BASE + 7 * DAY}
+        {"clusters": "c", "span": "day", "from_s": BASE + 6 * DAY, "until_s": BASE + 7 * DAY}
         | {"expected": {"failures": [2, 1, 3], "hours": [5, 0, 8]}},
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in past) + '{"span": "day", "fr')
@@ -223,6 +223,7 @@ def two_clusters(folder: Path) -> dict[str, Log]:
         path.write_text(path.read_text().replace("|c|", f"|{cluster}|"))
         for store in (cluster, "both"):
             fleet.ingest([path], folder / f"store-{store}")
+        morning(folder / "store-both")  # so that there is a forecast of alpha alone
     return logs
 
 
@@ -242,9 +243,11 @@ def test_each_cluster_has_a_morning_of_its_own(tmp_path: Path, day: int) -> None
         if not is_over:
             alone = morning(tmp_path / f"store-{name}", since=iso_time(since_s))
             assert (own.lost, own.usual, own.verdict) == (alone.lost, alone.usual, alone.verdict)
-            kept = [[each.expected for each in of.forecasts] for of in (own, alone)]
-            assert kept[0] == kept[1]
+            assert own.forecasts == alone.forecasts
     alpha, beta = whole.clusters.values()
+    for own, of in ((whole, "alpha,beta"), (alpha, "alpha"), (beta, "beta")):
+        kept = [(each.span, each.clusters) for each in own.forecasts]
+        assert kept == [("day", of), ("week", of)]
     assert alpha.verdict == "more"
     assert beta.verdict == ("usual" if day == 48 else "unknown")  # it ends before day 57
     assert (alpha.silent, [row["source"] for row in beta.silent]) == ([], ["beta:attempts"])

@@ -39,7 +39,7 @@ class Forecast:
     from_s: float
     until_s: float
     expected: dict[str, Amount]  # By `KINDS`
-    cluster: str = ""  # Of the fleet; "": all of them
+    clusters: str = ""  # Names of those of the fleet that it is of, with commas
     came: dict[str, float] = field(default_factory=dict)  # By `KINDS`; empty until the time is over
 
     @property
@@ -135,7 +135,7 @@ def save(log: FleetLog, cluster: str = "") -> None:
         expected = predict(log, end_s, span_s, cluster)
         if expected is not None and end_s >= max(ends, default=-math.inf):
             with Journal(log.store.path / FILE) as file:
-                append(file, Forecast(name, end_s, end_s + span_s, expected, cluster))
+                append(file, Forecast(name, end_s, end_s + span_s, expected, _names(log, cluster)))
 
 
 def forecasts(log: FleetLog, cluster: str = "") -> list[Forecast]:
@@ -146,8 +146,13 @@ def forecasts(log: FleetLog, cluster: str = "") -> list[Forecast]:
         if each.until_s <= end_s
         else each
         for each in records(log.store.path / FILE, Forecast)
-        if each.cluster == cluster
+        if each.clusters == _names(log, cluster)
     ]
+
+
+def _names(log: FleetLog, cluster: str) -> str:
+    """The clusters that are meant: a forecast of one says nothing of it together with a later one."""
+    return cluster or ",".join(log.store.facts["clusters"])
 
 
 def scores(every: Sequence[Forecast]) -> dict[str, dict[str, float]]:
