@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import BASE, Attempt, Log, Outage
+from logs import BASE, COLUMNS, Attempt, Log, Outage
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
@@ -187,6 +187,14 @@ def test_a_log_of_an_hour_tells_no_month(tmp_path: Path) -> None:
     found = actions(Log(fails + runs, nodes=nodes).store(tmp_path))
     assert [(each.node, each.wins) for each in found.proposals] == [("n03", None)]
     assert {each.name: each.value for each in found.values()}["wins_a_month"] is None
+
+
+def test_a_log_that_names_no_nodes_cannot_tell(tmp_path: Path, store: Path) -> None:
+    columns = [each for each in COLUMNS if each != "NodeList"]
+    log = Log([each for each in bad_log().attempts if each.job < 200])
+    assert actions(store).blind == ""
+    blind = actions(log.store(tmp_path / "blind", columns))
+    assert (blind.proposals, bool(blind.blind)) == ([], True)
 
 
 @pytest.mark.parametrize(

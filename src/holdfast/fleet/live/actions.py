@@ -22,7 +22,7 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.live.journal import AFTER, OUT, Entry, Life, entries, lives, named, writing
 from holdfast.fleet.live.limits import check_limits, node_states, out_of_service, run, unavailable
-from holdfast.fleet.live.proposals import Proposal, after_return, proposals
+from holdfast.fleet.live.proposals import Proposal, after_return, blind, proposals
 from holdfast.fleet.live.settings import UNNAMED, Settings
 from holdfast.fleet.log import DAY_S, AnyLog, open_log
 from holdfast.fleet.losses import GPU_HOURS
@@ -49,6 +49,7 @@ class Actions(Doubtful):
 
     proposals: list[Proposal]
     lives: list[Life]  # Those of the journal that were decided, earliest first
+    blind: str  # Why the log cannot tell which node to pull; "" if it can
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet act``."""
@@ -89,11 +90,10 @@ class Actions(Doubtful):
         return [self._proposed(), *([self._decided()] if self.lives else [])]
 
     def _proposed(self) -> Section:
-        text, tables = (
-            "Nothing is proposed: no node in service fails more than chance explains.",
-            [],
-        )
-        if self.proposals:
+        text, tables = "Nothing is proposed: no other node fails more than chance explains.", []
+        if self.blind:
+            text = f"Cannot tell: {self.blind}."
+        elif self.proposals:
             first = self.proposals[0]
             text = (
                 f"{counted(len(self.proposals), 'node')} should be pulled, {named(first)} first: "
@@ -178,6 +178,7 @@ def actions(log: AnyLog | Analysis, settings: Settings = USUAL) -> Actions:
     return Actions(
         [replace(each, command=shlex.join(_command(each, "drain", settings))) for each in waiting],
         [life for life in lives(entries(store)).values() if life.state != "proposed"],
+        blind(analysis),
         log=log,
     )
 

@@ -21,7 +21,7 @@ from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.live import forecast, journal
 from holdfast.fleet.live.following import Amount
 from holdfast.fleet.live.forecast import KINDS, Forecast
-from holdfast.fleet.live.proposals import proposals
+from holdfast.fleet.live.proposals import blind, proposals
 from holdfast.fleet.live.rules import history
 from holdfast.fleet.log import CHANCE, DAY_S, HOUR_S, AnyLog, FleetLog, bucket, open_log
 from holdfast.fleet.moments import iso, minute, since_s
@@ -63,6 +63,7 @@ class Morning(Doubtful):
     proposed: list[str]  # Nodes that wait for a decision
     silent: list[Row]  # source, last_s
     forecasts: list[Forecast]  # Of the next day and week, and those that are over
+    blind: str  # Why the log cannot tell which nodes are lemons; "" if it can
     clusters: dict[str, Morning] = field(default_factory=dict)  # Where the store has several
 
     @property
@@ -165,7 +166,9 @@ class Morning(Doubtful):
                 "came": each.lost.get("hours"),
                 **_ends((each.usual or {}).get("hours")),
                 "loss": each.verdict,
-                **{kind: len(getattr(each, kind)) for kind in ("new_lemons", "silent", "proposed")},
+                "silent": len(each.silent),
+                "new_lemons": None if self.blind else len(each.new_lemons),
+                "proposed": None if self.blind else len(each.proposed),
             }
             for name, each in self._ranked()
         ]
@@ -245,6 +248,7 @@ def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> M
             **own,
             silent=[row for row in silences if row["source"].startswith(prefix)],
             forecasts=forecast.forecasts(log, cluster),
+            blind=blind(analysis),
             log=log,
         )
 

@@ -76,6 +76,11 @@ def proposals(analysis: Analysis, lives: dict[str, Life]) -> list[Proposal]:
     return sorted(waiting, key=lambda each: (-(each.wins or 0.0), each.node))
 
 
+def blind(analysis: Analysis) -> str:
+    """Why the log cannot tell which node to pull; "" if it can."""
+    return analysis.lemons.blind if analysis.lemons.verdict == "unknown" else ""
+
+
 def _proposal(analysis: Analysis, row: Row, lives: dict[str, Life]) -> Proposal:
     cluster, _, node = row["node"].rpartition(":")
     own = [life for life in lives.values() if (life.cluster, life.node) == (cluster, node)]
