@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -270,25 +270,16 @@ def _add_errors(app: FastAPI) -> None:
         if isinstance(error, pages.Unknown):
             return message(404, error.what, error.remedy, links=error.links)
         if isinstance(error, StoreError):
-            again = {"/": "Try again"}
-            return message(
-                503,
-                "The store cannot be read",
-                "Fix the store; this page then shows it without a restart of the console.",
-                found=str(error),
-                links=again,
-            )
+            remedy = "Fix the store; this page then shows it without a restart of the console."
+            links = {"/": "Try again"}
+            return message(503, "The store cannot be read", remedy, found=str(error), links=links)
         if isinstance(error, HoldfastError):
-            return message(400, "This cannot be shown", "", found=str(error), links=_HOME)
+            return message(400, "This cannot be shown", "", found=str(error))
         if isinstance(error, HTTPException):
-            what = "Page not found" if error.status_code == 404 else str(error.detail)
-            return message(error.status_code, what, "", links=_HOME)
-        return message(
-            500,
-            "The console made a mistake",
-            "It is in the output of `holdfast fleet serve`; the other pages still work.",
-            links=_HOME,
-        )
+            title = "Page not found" if error.status_code == 404 else str(error.detail)
+            return message(error.status_code, title, "")
+        remedy = "It is in the output of `holdfast fleet serve`; the other pages still work."
+        return message(500, "The console made a mistake", remedy)
 
     for kind in (pages.Unknown, HoldfastError, HTTPException, Exception):
         app.add_exception_handler(kind, trouble)
@@ -298,10 +289,10 @@ _HOME = {"/": "This morning"}
 
 
 def message(
-    status: int, title: str, remedy: str, *, found: str = "", links: dict[str, str] | None = None
+    status: int, title: str, remedy: str, *, found: str = "", links: Mapping[str, str] = _HOME
 ) -> Response:
     """A page that says what is wrong and what to do."""
-    context = {"title": title, "remedy": remedy, "found": found, "links": links or {}}
-    if status in (401, 421):
-        context["navigation"] = {}
+    context = {"title": title, "remedy": remedy, "found": found, "links": links}
+    if status in (401, 421):  # who is not let in is led nowhere
+        context |= {"navigation": {}, "links": {}}
     return HTMLResponse(views.html("message.html.j2", context), status)

@@ -79,12 +79,6 @@ class Actions(Doubtful):
             Value("wins_a_month", gain, unit),
         ]
 
-    def findings(self) -> Sequence[Finding]:
-        """What to decide; what was begun and not ended."""
-        begun = [life.id for life in self.lives if life.state == "approved"]
-        text = f"Approved, and perhaps never drained: {listed(begun)}; --approve ID again, or --undo ID."
-        return [*([Finding(text)] if begun else []), *super().findings()]
-
     def sections(self) -> Sequence[Section]:
         """What to decide, and what was decided."""
         return [self._proposed(), *([self._decided()] if self.lives else [])]
@@ -121,6 +115,10 @@ class Actions(Doubtful):
             "One row per life of a node, the latest first.",
         )
         text = f"{counted(len(self.out), 'node')} out by a decision in the journal."
+        if begun := [life.id for life in self.lives if life.state == "approved"]:
+            text += (
+                f" Approved, and perhaps never drained: {listed(begun)}; approve again, or undo."
+            )
         return Section("decided", "What was decided?", text, tables=[decided])
 
     def unknowns(self) -> Sequence[Unknown]:

@@ -111,10 +111,6 @@ class Life:
         """Why the node was proposed."""
         return self.steps[0].why
 
-    def when(self, event: str) -> float | None:
-        """When an event last happened (epoch seconds); None: never."""
-        return next((step.time_s for step in reversed(self.steps) if step.event == event), None)
-
 
 def entries(store: str | Path) -> list[Entry]:
     """The journal of a store, earliest first.
@@ -164,7 +160,7 @@ class Writer:
                 code="conflict",
                 place=life_id,
                 found=state or "nothing decided yet",
-                expected=" or ".join(each or "nothing decided" for each in AFTER[event]),
+                expected=" or ".join(filter(None, AFTER[event])),
             )
 
     def add(self, entry: Entry) -> None:

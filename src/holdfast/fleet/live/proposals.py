@@ -137,7 +137,8 @@ def _repair(log: FleetLog, node: str, unit: str) -> float | None:
 
 def after_return(log: FleetLog, life: Life) -> str:
     """What became of a node since it is back, beside matched nodes; "" if that is too early, or not new."""
-    begin_s, end_s = life.when("drained"), life.when("returned")
+    times = {step.event: step.time_s for step in life.steps}  # the last of each event
+    begin_s, end_s = times.get("drained"), times.get("returned")
     past = history(log)
     names = past.nodes["node"].to_pylist()
     if begin_s is None or end_s is None or end_s >= log.end_s or named(life) not in names:
