@@ -211,7 +211,6 @@ def ettr(
                 "two failure rates",
                 code="conflict",
                 found=f"{store} and --rate {rate}",
-                expected="one",
                 remedy="leave out --rate, or the store",
             )
         from holdfast.fleet.failures import mttf as fitted
@@ -226,8 +225,8 @@ def ettr(
                 remedy="state one with --rate",
             )
         model = known.model
-        rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
-        interval = ends[0], ends[1]
+        rate, low, high = (x / 1000 for x in (model.rate_per_1000_node_days_, *model.ci95_))
+        interval = low, high
     job = {
         "nodes": nodes,
         "rate_per_node_day": rate,
@@ -242,8 +241,7 @@ def ettr(
     }
     if solve is not None:
         return run_solve(solve, target, **job)  # type: ignore[arg-type]  # checked inside
-    result = run(**job)  # type: ignore[arg-type]
-    result = replace(result, rate_ci95=interval)
+    result = replace(run(**job), rate_ci95=interval)  # type: ignore[arg-type]
     return result.with_monte_carlo() if monte_carlo else result
 
 
