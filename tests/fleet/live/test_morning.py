@@ -205,9 +205,10 @@ def test_a_node_failure_log_has_a_morning_too(tmp_path: Path) -> None:
     assert found.verdict == "usual"
 
 
-def two_clusters(folder: Path) -> dict[str, Log]:
+@pytest.fixture(scope="module")
+def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Log]]:
     """alpha fails more since day 58; beta came on day 20, has a bad node n004, and ends on day 57."""
-    logs = {}
+    folder, logs = tmp_path_factory.mktemp("clusters"), {}
     for cluster, days, late, bad in (
         ("alpha", range(60), 0, ()),
         ("beta", range(20, 57), 1800, (4,)),
@@ -224,15 +225,17 @@ def two_clusters(folder: Path) -> dict[str, Log]:
         for store in (cluster, "both"):
             fleet.ingest([path], folder / f"store-{store}")
         morning(folder / "store-both")  # so that there is a forecast of alpha alone
-    return logs
+    return folder, logs
 
 
 @pytest.mark.parametrize("day", [48, 57])
-def test_each_cluster_has_a_morning_of_its_own(tmp_path: Path, day: int) -> None:
+def test_each_cluster_has_a_morning_of_its_own(
+    two_clusters: tuple[Path, dict[str, Log]], day: int
+) -> None:
     """That of a store with this cluster alone, though both have nodes and jobs of the same names."""
-    logs = two_clusters(tmp_path)
+    folder, logs = two_clusters
     since_s = BASE + day * DAY
-    whole = morning(tmp_path / "store-both", since=iso_time(since_s))
+    whole = morning(folder / "store-both", since=iso_time(since_s))
     assert [*whole.clusters] == [*logs]
     for name, log in logs.items():
         own = whole.clusters[name]
@@ -241,7 +244,7 @@ def test_each_cluster_has_a_morning_of_its_own(tmp_path: Path, day: int) -> None
         assert own.lost.get("failures") == (None if is_over else sum(end > since_s for end in ends))
         assert own.until_s == BASE + max(each.stop for each in log.attempts)
         if not is_over:
-            alone = morning(tmp_path / f"store-{name}", since=iso_time(since_s))
+            alone = morning(folder / f"store-{name}", since=iso_time(since_s))
             assert (own.lost, own.usual, own.verdict) == (alone.lost, alone.usual, alone.verdict)
             assert own.forecasts == alone.forecasts
     alpha, beta = whole.clusters.values()

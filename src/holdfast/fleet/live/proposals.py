@@ -138,10 +138,10 @@ def _repair(log: FleetLog, node: str, unit: str) -> float | None:
 def after_return(log: FleetLog, life: Life) -> str:
     """What became of a node since it is back, beside matched nodes; "" if that is too early, or not new."""
     times = {step.event: step.time_s for step in life.steps}  # the last of each event
-    begin_s, end_s = times.get("drained"), times.get("returned")
+    begin_s, end_s = (times.get(event, math.inf) for event in ("drained", "returned"))
     past = history(log)
     names = past.nodes["node"].to_pylist()
-    if begin_s is None or end_s is None or end_s >= log.end_s or named(life) not in names:
+    if max(begin_s, end_s) >= log.end_s or named(life) not in names:
         return ""
     after = follow(past, [(names.index(named(life)), begin_s, end_s)], log.end_s - end_s)
     since, matched = after.failures, after.matched_failures
