@@ -110,7 +110,7 @@ class Lemons(Doubtful):
     def share_avoided(self, with_gpus: bool = False) -> float:
         """Share of the failures (of nodes with GPUs alone, if asked) that pulling the lemons avoids."""
         rows = self.nodes.to_pylist()
-        mine = [row for row in rows if row["kind"] or not with_gpus]
+        mine = [row for row in rows if row["kind"] >= 1 or not with_gpus]
         every, blame = (sum(row["failures"] for row in each) for each in (rows, mine))
         avoided = -sum(row["fleet_rate_change"] for row in mine if row["node"] in self.lemons)
         return avoided * every / blame if blame else 0.0
