@@ -328,15 +328,16 @@ class Journal:
     Args:
         path: the file; made if there is none.
         torn: "cut" removes such a line, "end" ends it, which leaves it to the reader.
+        wait: wait for another process that writes it rather than raise.
 
     Raises:
         InputError: if another process is writing it, or it cannot be written.
     """
 
-    def __init__(self, path: Path, *, torn: str = "cut") -> None:
+    def __init__(self, path: Path, *, torn: str = "cut", wait: bool = False) -> None:
         self.path = path
         try:
-            self._lock = Lock(path)
+            self._lock = Lock(path, wait=wait)
         except LockHeldError:
             raise InputError(
                 "another process is writing this file",

@@ -65,6 +65,34 @@ def test_nodes_are_those_of_each_cluster(both: FleetLog) -> None:
     assert found.lemons == ["alpha:n1"]
 
 
+def test_a_lemon_is_one_beside_its_own_cluster(tmp_path: Path) -> None:
+    """Every node of beta fails as often as alpha's one bad node."""
+    logs = {
+        "alpha": {f"n{k:02d}": {3: range(0, 40, 3)}.get(k, range(k, 40, 40)) for k in range(20)},
+        "beta": {f"n{k:02d}": range(k % 3, 40, 3) for k in range(8)},
+    }
+    for cluster, nodes in logs.items():
+        log = Log(
+            [
+                Attempt(
+                    100 * place + day,
+                    (node,),
+                    DAY * day,
+                    DAY * day + 3600 * (1 + (place + day) % 20),
+                    "NODE_FAIL" if day in days else "COMPLETED",
+                )
+                for place, (node, days) in enumerate(nodes.items(), 1)
+                for day in range(40)
+            ]
+        )
+        [path] = log.write(tmp_path / cluster)
+        path.write_text(path.read_text().replace("|c|", f"|{cluster}|"))
+        for store in (cluster, "both"):
+            fleet.ingest([path], tmp_path / f"store-{store}")
+    lemons = {name: fleet.lemons(tmp_path / f"store-{name}").lemons for name in (*logs, "both")}
+    assert lemons == {"alpha": ["n03"], "beta": [], "both": ["alpha:n03"]}
+
+
 def test_evidence_and_preemptors_are_of_the_same_cluster(both: FleetLog) -> None:
     (failed,) = fleet.attribute(both, "alpha:103").attempts
     assert failed["failed_nodes"] == []  # the outage at its end is beta's

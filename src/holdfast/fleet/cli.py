@@ -1,20 +1,21 @@
-"""`holdfast fleet`: each command calls the function of the same name and returns its result."""
+"""`holdfast fleet`: each command calls the function of the same name and returns its result.
+
+Here is what analyses a store, or simulates one; what watches a fleet and acts on it is in `live.cli`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from holdfast.command import (
     Answer,
-    Count,
     Days,
     Duration,
     Integers,
-    Options,
     Output,
     Positive,
     Share,
@@ -23,133 +24,28 @@ from holdfast.command import (
 )
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.live.cli import act, alerts, judge, morning, serve
+from holdfast.fleet.options import (
+    Checks,
+    Engine,
+    File,
+    Losses,
+    Measured,
+    Model,
+    Name,
+    Size,
+    Window,
+    Zone,
+    opened,
+)
 from holdfast.tables import DEFAULT_ENGINE, without_pandas
 
 if TYPE_CHECKING:
-    from holdfast.fleet.log import FleetLog
     from holdfast.fleet.simulation.scenario import Scenario
 
-# Options that several commands have.
-Engine = Annotated[str, option(metavar="URL")]
-File = Annotated[Path | None, option(metavar="FILE")]
-Name = Annotated[str | None, option(metavar="NAME")]
-Id = Annotated[str | None, option(metavar="ID")]
-Zone = Annotated[str | None, option(metavar="ZONE")]
 Changes = Annotated[tuple[str, ...], option("--set", metavar="CHANGE")]
 
 app = room("fleet", "What failures cost a GPU cluster, why, and what would win it back.")
-
-
-@Options
-@dataclass(frozen=True)
-class Window:
-    """The part of a store that is read, and by what.
-
-    Args:
-        since: Start of the analyzed window: 30d (before the end of the log) or an ISO time.
-        engine: Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].
-    """
-
-    since: Annotated[str | None, option(metavar="WHEN")] = None
-    engine: Engine = DEFAULT_ENGINE
-
-
-# What a log does not contain; each field is one of `Assumptions`.
-USUAL = Assumptions()
-
-
-@Options
-@dataclass(frozen=True)
-class Checks:
-    """How failures are attributed to checks.
-
-    Args:
-        check_before_s: Attribute a failure to a check that fired up to this long before it.
-        check_after_s: Attribute a failure to a check that fired up to this long after it.
-        taxonomy: Taxonomy of check names and symptoms (TOML; default: the built-in one).
-    """
-
-    check_before_s: Annotated[Duration, option("--check-before")] = Assumptions.check_before_s
-    check_after_s: Annotated[Duration, option("--check-after")] = Assumptions.check_after_s
-    taxonomy: File = None
-
-
-@Options
-@dataclass(frozen=True)
-class Losses:
-    """What a failure or a preemption loses.
-
-    Args:
-        preemption_grace_s: Preemption grace time of a QOS that is not in the store.
-        preemption_slack_s: Maximum time beyond the grace from a victim's end to its preemptor's start.
-        checkpoint_interval_s: Assumed checkpoint interval; a failure loses half of it.
-        save_on_signal: Preempted jobs save their work in the grace period; else they lose as failed ones.
-        chain_by_name: Chain attempts also across job ids, by user, name, directory and size.
-    """
-
-    preemption_grace_s: Annotated[Duration, option("--preempt-grace")] = USUAL.preemption_grace_s
-    preemption_slack_s: Annotated[Duration, option("--preempt-slack")] = USUAL.preemption_slack_s
-    checkpoint_interval_s: Annotated[Duration, option("--checkpoint")] = USUAL.checkpoint_interval_s
-    save_on_signal: bool = False
-    chain_by_name: bool = False
-
-
-@Options
-@dataclass(frozen=True)
-class Size:
-    """The attempts that the failure rate counts.
-
-    Args:
-        min_gpus: Only attempts with more GPUs than this count for the failure rate (0: all that have any).
-    """
-
-    min_gpus: Count = Assumptions.min_gpus
-
-
-@Options
-@dataclass(frozen=True)
-class Pauses:
-    """What does not train.
-
-    Args:
-        init_s: Assumed unproductive time after each start (default: 5m, or less where the log shows less).
-        write_s: Assumed pause of the job per checkpoint write.
-    """
-
-    init_s: Annotated[Duration | None, option("--init")] = None
-    write_s: Annotated[Duration, option("--write")] = Assumptions.write_s
-
-
-@Options
-@dataclass(frozen=True)
-class Model(Size, Pauses, Losses, Checks):
-    """All that a model of the fleet assumes."""
-
-
-@Options
-@dataclass(frozen=True)
-class Measured(Model):
-    """The same, and the runs whose ETTR is measured.
-
-    Args:
-        long_run_s: Minimum time on nodes of runs whose ETTR is measured.
-    """
-
-    long_run_s: Annotated[Duration, option("--long-run")] = Assumptions.long_run_s
-
-
-def assumed(*options: Any, **stated: Any) -> Assumptions:
-    """The assumptions that groups of options state, the rest at their defaults."""
-    return Assumptions(**{k: v for group in options for k, v in vars(group).items()}, **stated)
-
-
-def opened(store: Path, window: Window, *options: Any, **stated: Any) -> FleetLog:
-    """The store under the assumptions of the command line."""
-    from holdfast.fleet.log import open_log
-
-    without_pandas()
-    told = assumed(*options, **stated)
-    return open_log(store, assumptions=told, since=window.since, engine=window.engine)
 
 
 @app.command
@@ -194,18 +90,18 @@ def ingest(
             code="missing-key",
             expected="SRC..., --sacct now-7d or --live SOURCES.toml",
         )
+    places = [*sources]
     with ExitStack() as stack:
-        printed = (
-            [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone or "UTC"))]
-        )
+        if sacct is not None:
+            places.append(stack.enter_context(sacct_output(sacct, timezone or "UTC")))
         if live is not None:
             from holdfast.fleet.live.sources import ingest_live
 
-            asked = ingest_live(live, output, timezone=timezone, cluster=cluster)
-            if not (sources or printed):
-                return asked
+            answer = ingest_live(live, output, timezone=timezone, cluster=cluster)
+            if not places:
+                return answer
         return run(
-            [*sources, *printed],
+            places,
             output,
             format=input_format,
             timezone=timezone,
@@ -315,7 +211,6 @@ def ettr(
                 "two failure rates",
                 code="conflict",
                 found=f"{store} and --rate {rate}",
-                expected="one",
                 remedy="leave out --rate, or the store",
             )
         from holdfast.fleet.failures import mttf as fitted
@@ -330,8 +225,8 @@ def ettr(
                 remedy="state one with --rate",
             )
         model = known.model
-        rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
-        interval = ends[0], ends[1]
+        rate, low, high = (x / 1000 for x in (model.rate_per_1000_node_days_, *model.ci95_))
+        interval = low, high
     job = {
         "nodes": nodes,
         "rate_per_node_day": rate,
@@ -346,8 +241,7 @@ def ettr(
     }
     if solve is not None:
         return run_solve(solve, target, **job)  # type: ignore[arg-type]  # checked inside
-    result = run(**job)  # type: ignore[arg-type]
-    result = replace(result, rate_ci95=interval)
+    result = replace(run(**job), rate_ci95=interval)  # type: ignore[arg-type]
     return result.with_monte_carlo() if monte_carlo else result
 
 
@@ -443,15 +337,15 @@ def simulate(
         changes: Change the scenario: cluster.nodes=64, failure_rate*2, lemons=off. Repeatable.
         print_scenario: Only print the scenario as TOML, to be edited.
     """
-    made = _chosen(preset, scenario, changes)
+    chosen = _chosen(preset, scenario, changes)
     if print_scenario:
-        print(made.to_toml(), end="")
+        print(chosen.to_toml(), end="")
         return None
     if output is None:
         raise InputError("the simulated log needs a place", code="missing-key", expected="-o STORE")
     from holdfast.fleet.simulation.simulated_log import simulate as run
 
-    return run(made, output, days=days, seed=seed)
+    return run(chosen, output, days=days, seed=seed)
 
 
 @app.command
@@ -476,10 +370,10 @@ def calibrate(
 
     if output is not None and not output.parent.is_dir():
         raise InputError("output folder not found", code="not-found", path=output.parent)
-    made = run(opened(store, window, model))
+    fitted = run(opened(store, window, model))
     if output is not None:
-        made.write(output)
-    return replace(made, output=output)
+        fitted.write(output)
+    return replace(fitted, output=output)
 
 
 @app.command
@@ -562,178 +456,11 @@ def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> 
             expected=", ".join(PRESETS),
             remedy="give a file with --scenario",
         )
-    made = scenario(preset or file or "")
+    chosen = scenario(preset or file or "")
     for change in changes:
-        made = apply(made, change)
-    return made
+        chosen = apply(chosen, change)
+    return chosen
 
 
-# The console.
-
-
-@app.command
-def serve(
-    store: Path,
-    /,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8090,
-    token: Annotated[str | None, option(env_var="HOLDFAST_TOKEN")] = None,
-    watch: Annotated[tuple[Path, ...], option(metavar="PATH")] = (),
-    runs: Annotated[tuple[Path, ...], option(metavar="FOLDER")] = (),
-    live: Annotated[Path | None, option(metavar="TOML")] = None,
-    poll: Duration = 60.0,
-    timezone: Zone = None,
-    cluster: str = "",
-    actions: File = None,
-    model: Measured = Measured(),
-) -> None:
-    """Serve the web console, with /metrics for Prometheus, until Ctrl-C.
-
-    Args:
-        store: Store folder; created if missing with --watch or --live.
-        host: Address to bind; any but localhost needs --token.
-        port: Port; 0 picks a free one.
-        token: Access token; prefer HOLDFAST_TOKEN so it does not show up in `ps`.
-        watch: Log or folder of logs to ingest whenever it changes; repeatable.
-        runs: Folder with records of runs, or around them, for the ledger in /metrics; repeatable.
-        live: Sources to ask while the console runs: slurmrestd, Prometheus (TOML).
-        poll: Polling interval of --watch, and of what --live brings.
-        timezone: Time zone of watched logs that state none (default: the store's, else UTC).
-        cluster: Cluster of watched logs that state none.
-        actions: Limits, commands and people who may act on nodes (TOML).
-    """
-    from holdfast.fleet.console.serving import serve as run
-    from holdfast.progress import remark
-
-    for path in watch:
-        if not path.exists():
-            remark(f"{path} is not there yet; it is read when it appears")
-    run(
-        store,
-        host=host,
-        port=port,
-        token=token,
-        watch=list(watch),
-        runs=runs,
-        live=live,
-        poll_s=poll,
-        timezone=timezone,
-        cluster=cluster,
-        assumptions=assumed(model),
-        actions=actions,
-        on_start=lambda url: remark(f"console: {url} (Ctrl-C ends it)"),
-    )
-
-
-@app.command
-def alerts() -> None:
-    """Print the alert rules for Prometheus that go with the metrics of `serve`."""
-    from holdfast.fleet.console.views import alert_rules
-
-    print(alert_rules(), end="")
-
-
-# Live.
-
-
-@app.command
-def act(
-    store: Path,
-    /,
-    *,
-    approve: Id = None,
-    undo: Id = None,
-    repaired: Id = None,
-    give_back: Id = None,
-    reject: Id = None,
-    why: str = "",
-    who: Name = None,
-    actions: File = None,
-    window: Window = Window(),
-    checks: Checks = Checks(),
-    losses: Losses = Losses(),
-    fdr: Share = Assumptions.lemon_fdr,
-) -> Answer:
-    """List what should be done about nodes; do it once it is approved, on Slurm.
-
-    Without an id nothing is done. Each step goes into the store's journal, with who and why.
-
-    Args:
-        store: Store folder that `holdfast fleet ingest` wrote.
-        approve: Drain the node of this id, if the limits allow it.
-        undo: Resume a node that was drained by mistake.
-        repaired: Note that a drained node was repaired; --why says how.
-        give_back: Resume a node after its repair.
-        reject: Note that a node is not to be drained.
-        why: Reason, for the journal.
-        who: Name for the journal (default: the user).
-        actions: Limits, commands and people (TOML).
-        fdr: False discovery rate of lemon nodes.
-    """
-    from holdfast.fleet.live import actions as run
-    from holdfast.fleet.live.settings import read_settings
-
-    given = {"approve": approve, "undo": undo, "give-back": give_back}
-    given |= {"repaired": repaired, "reject": reject}
-    asked = {deed: life for deed, life in given.items() if life is not None}
-    if len(asked) > 1:
-        options = " and ".join(f"--{deed}" for deed in asked)
-        raise InputError("one thing at a time", code="conflict", found=options)
-    settings = read_settings(actions)
-    log = opened(store, window, checks, losses, lemon_fdr=fdr)
-    for deed, life in asked.items():
-        return run.act(log, deed, life, who=who or "", why=why, settings=settings)
-    return run.actions(log, settings)
-
-
-@app.command
-def judge(
-    store: Path,
-    rules: Annotated[Path, option(metavar="RULES.toml")],
-    /,
-    *,
-    window: Window = Window(),
-    checks: Checks = Checks(),
-    losses: Losses = Losses(),
-) -> Answer:
-    """Judge rules that pull nodes, and the actions that happened, by what became of the nodes.
-
-    Each rule is replayed through the log: what it would have pulled and when, how many of these nodes
-    failed again beside matched ones, hours saved and wasted, false alarms.
-
-    Args:
-        store: Store folder that `holdfast fleet ingest` wrote.
-        rules: Rules: a check fires, so many failures in a time, a lemon test (TOML).
-    """
-    from holdfast.fleet.live.judge import judge as run
-
-    return run(opened(store, window, checks, losses), rules)
-
-
-@app.command
-def morning(
-    store: Path,
-    /,
-    *,
-    since: Annotated[str, option(metavar="last|WHEN")] = "last",
-    seen: bool = False,
-    reader: str = "",
-    engine: Engine = DEFAULT_ENGINE,
-    model: Model = Model(),
-) -> Answer:
-    """Show what changed since the last look: losses, lemon nodes, loops, silent sources, forecasts.
-
-    Args:
-        store: Store folder that `holdfast fleet ingest` wrote.
-        since: Start of the change: the last look, 12h (before the end of the log) or an ISO time.
-        seen: Remember this look for --since last.
-        reader: Name of the reader whose looks are remembered.
-        engine: Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].
-    """
-    from holdfast.fleet.live import morning as room
-
-    found = room.morning(opened(store, Window(engine=engine), model), since, reader=reader)
-    if seen:
-        room.seen(found, reader)
-    return found
+for command in (serve, alerts, act, judge, morning):
+    app.command(command)

@@ -114,7 +114,7 @@ class Lemons(Doubtful):
     def share_avoided(self, with_gpus: bool = False) -> float:
         """Share of the failures (of nodes with GPUs alone, if asked) that pulling the lemons avoids."""
         rows = self.nodes.to_pylist()
-        mine = [row for row in rows if row["kind"] or not with_gpus]
+        mine = [row for row in rows if row["kind"] >= 1 or not with_gpus]
         every, blame = (sum(row["failures"] for row in each) for each in (rows, mine))
         avoided = -sum(row["fleet_rate_change"] for row in mine if row["node"] in self.lemons)
         return avoided * every / blame if blame else 0.0
@@ -292,5 +292,4 @@ def _out_of_service(log: FleetLog) -> tuple[str, ...]:
         f"""SELECT DISTINCT node FROM {log.table("node_outages")}
         WHERE end_s IS NULL AND ({open_}) AND state <> '{outage_log.FAILURE}'"""
     )
-    decided = (f"{c}:{n}" if c else n for c, n in spared(log.store.path))
-    return tuple(sorted({*decided, *(row["node"] for row in rows)}))
+    return tuple(sorted(spared(log.store.path) | {row["node"] for row in rows}))

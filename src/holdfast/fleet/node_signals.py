@@ -82,13 +82,17 @@ class NodeSignals:
     def kinds(self) -> FloatArray:
         """The GPUs of each node, shape (n,); few nodes with as many are of the most frequent kind.
 
-        (They may be ones on which no job had all GPUs, where no inventory tells.)
+        (They may be ones on which no job had all GPUs, where no inventory tells.) Those of another
+        cluster are another kind, by a fraction: where all nodes fail more often, none of them is a lemon.
         """
         gpus = self.table["gpus"].to_numpy()
         values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
         counts[values == 0] = 0
         rare = (values > 0) & (counts < LEAST_KIND * counts.sum())
-        return np.where(rare, values[counts.argmax()], values)[place]
+        clusters = [name.rpartition(":")[0] for name in self.table["node"].to_pylist()]
+        _, cluster = np.unique(clusters, return_inverse=True)
+        kinds = np.where(rare, values[counts.argmax()], values)[place]
+        return np.asarray(kinds + cluster / (cluster.size + 1), np.float64)
 
     @cached_property
     def exposure(self) -> BlameExposure:

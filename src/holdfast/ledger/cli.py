@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from holdfast.carbon.cli import SignalOptions
 from holdfast.command import Answer, option, room
-from holdfast.fleet.cli import Losses, Pauses, Window, opened
+from holdfast.fleet.options import Losses, Pauses, Window, opened
 
 app = room("ledger", "Of all machine hours, how many trained, and where the others went.")
 

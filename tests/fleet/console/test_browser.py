@@ -19,6 +19,7 @@ from fastapi.testclient import TestClient
 from logs import Attempt, Log
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+import holdfast.fleet as fleet
 from holdfast.fleet.console.app import create_app
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -113,6 +114,34 @@ def test_the_first_screen_is_one(
         [tall, wide] = tab.evaluate(
             "[document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
         )
+        tab.close()
+    assert wide <= width
+    assert tall <= screens * height
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("width", "height", "screens"), [(1280, 1000, 1), (390, 844, 3)])
+def test_several_clusters_are_on_one_screen(
+    browser: Browser, tmp_path: Path, width: int, height: int, screens: int
+) -> None:
+    jobs = [Attempt(k + 1, (f"n{k % 3}",), k * 40_000, k * 40_000 + 30_000) for k in range(60)]
+    [log] = Log(jobs).write(tmp_path / "logs")
+    clusters = [f"c{k}" for k in range(4)]
+    for name in clusters:
+        own = tmp_path / f"{name}.psv"
+        own.write_text(log.read_text().replace("|c|", f"|{name}|"))
+        fleet.ingest([own], tmp_path / "store")
+    with served(create_app(tmp_path / "store", patience_s=60)) as address:
+        tab = browser.new_page(viewport={"width": width, "height": height})
+        tab.goto(address)
+        rows = tab.locator("#clusters tbody tr")
+        assert [text.split()[0] for text in rows.all_inner_texts()] == clusters
+        [tall, wide] = tab.evaluate(
+            "[document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
+        )
+        tab.get_by_role("link", name="c2", exact=True).click()
+        expect(tab.locator(".subtitle")).to_have_text("Cluster c2")
+        expect(tab.locator("#findings li").first).to_contain_text("as usual")
         tab.close()
     assert wide <= width
     assert tall <= screens * height

@@ -27,7 +27,7 @@ def grow(folder: Path, jobs: int) -> Path:
 
 
 def attempts(snapshot: Snapshot) -> int:
-    return snapshot.kept("attempts", lambda analysis: analysis.status.attempts)
+    return snapshot.cache("attempts", lambda analysis: analysis.status.attempts)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_what_is_kept_is_computed_once_and_given_without_waiting(store: Path) ->
         return "slow"
 
     with ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(snapshot.kept, "slow", slow) for _ in range(2)]
+        waiting = [pool.submit(snapshot.cache, "slow", slow) for _ in range(2)]
         assert reading.wait(60)
         assert pool.submit(attempts, snapshot).result(60) == 2  # the lock is taken
         go_on.set()
@@ -137,7 +137,7 @@ def test_a_file_that_vanishes_under_a_reader_is_told(store: Path) -> None:
     snapshot = of(store, lambda snapshot: None).current()
     shutil.rmtree(store / "attempts")
     with pytest.raises(StoreError, match="a file of the store is missing"):
-        snapshot.kept("attempts", lambda analysis: analysis.status.attempts)
+        snapshot.cache("attempts", lambda analysis: analysis.status.attempts)
 
 
 def test_an_answer_is_made_again_if_a_commit_came_between(store: Path, tmp_path: Path) -> None:

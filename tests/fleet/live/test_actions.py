@@ -6,17 +6,19 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import BASE, Attempt, Log, Outage
+from logs import BASE, COLUMNS, Attempt, Log, Outage
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet.live import journal
 from holdfast.fleet.live.actions import DEEDS, act, actions
-from holdfast.fleet.live.journal import AFTER, Entry
+from holdfast.fleet.live.journal import AFTER, Entry, Life
+from holdfast.fleet.live.limits import check_limits
 from holdfast.fleet.live.settings import Cluster, Limits, Settings, read_settings
 
 DAY = 86_400
@@ -187,6 +189,14 @@ def test_a_log_of_an_hour_tells_no_month(tmp_path: Path) -> None:
     assert {each.name: each.value for each in found.values()}["wins_a_month"] is None
 
 
+def test_a_log_that_names_no_nodes_cannot_tell(tmp_path: Path, store: Path) -> None:
+    columns = [each for each in COLUMNS if each != "NodeList"]
+    log = Log([each for each in bad_log().attempts if each.job < 200])
+    assert actions(store).blind == ""
+    blind = actions(log.store(tmp_path / "blind", columns))
+    assert (blind.proposals, bool(blind.blind)) == ([], True)
+
+
 @pytest.mark.parametrize(
     ("limits", "out", "place"),
     [
@@ -309,6 +319,29 @@ def test_a_killed_approval_counts_as_out(store: Path, cluster: Path) -> None:
     act(store, "approve", proposed["n11"], settings=settings(cluster, nodes=1))
 
 
+def test_a_killed_approval_that_drained_is_approved_again(store: Path, cluster: Path) -> None:
+    proposed = ids(store)
+    with journal.writing(store) as writer:
+        writer.add(Entry(1e9, proposed["n03"], "approved", "", "n03", "ada"))
+    (cluster / "n03").write_text("drained\n")
+    held = settings(cluster, nodes=1)
+    assert act(store, "approve", proposed["n03"], settings=held).event == "drained"
+    with pytest.raises(InputError) as caught:
+        act(store, "approve", proposed["n11"], settings=held)
+    assert caught.value.code == "limit"
+
+
+def test_a_share_is_not_rounded() -> None:
+    """29 of 100 nodes are 29 %, though 0.29 * 100 is below 29 in floating point."""
+    names = "seq -f 'n%g|main|idle' 1 72; seq -f 'n%g|main|down' 73 100"
+    life = Life("0" * 8, "", "n1", (Entry(1.0, "0" * 8, "proposed", "", "n1", "ada"),))
+    for share, passes in ((0.29, True), (0.28, False)):
+        cluster = {"default": Cluster(nodes=("sh", "-c", names))}
+        held = Settings(Limits(nodes=100, share=share), cluster)
+        with nullcontext() if passes else pytest.raises(InputError):
+            check_limits(life, life.steps, held, 2.0)
+
+
 def test_somebody_elses_cluster(store: Path, cluster: Path) -> None:
     for deed in DEEDS:
         with pytest.raises(InputError) as caught:
@@ -319,7 +352,7 @@ def test_somebody_elses_cluster(store: Path, cluster: Path) -> None:
 def test_kubernetes_is_only_told(store: Path) -> None:
     told = Settings(clusters={"default": Cluster(kind="kubernetes")})
     found = actions(store, told)
-    assert {*found.commands.values()} == {f"kubectl cordon {node}" for node in BAD}
+    assert {each.command for each in found.proposals} == {f"kubectl cordon {node}" for node in BAD}
     with pytest.raises(InputError) as caught:
         act(store, "approve", found.proposals[0].id, settings=told)
     assert caught.value.code == "unsupported"

@@ -15,6 +15,7 @@ import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet.live import forecast
 from holdfast.fleet.live.morning import LOOKS, looks, morning, seen
+from holdfast.fleet.moments import iso_time
 from holdfast.fleet.simulation.changes import apply
 
 DAY = 86_400
@@ -50,7 +51,7 @@ def spread(every: int, days: Sequence[int] = range(2, 60)) -> dict[int, dict[int
 
 def test_a_forecast_is_the_negative_binomial_of_its_prior(tmp_path: Path) -> None:
     log = fleet_log(spread(3), folder=tmp_path)
-    failures = int(forecast.counted_in(log, -np.inf, np.inf)["failures"])
+    failures = int(forecast.losses_between(log, -np.inf, np.inf)["failures"])
     assert failures == 20
     found = forecast.predict(log, log.end_s, 7 * DAY)
     time = (log.end_s - log.begin_s) / (7 * DAY)
@@ -85,7 +86,7 @@ def test_coverage_on_simulated_fleets(tmp_path: Path, seeds: range) -> None:
         log = fleet.open(tmp_path / str(seed))
         for at_s in log.begin_s + DAY * np.arange(20, 59):
             found = forecast.predict(log, at_s, DAY)
-            came = forecast.counted_in(log, at_s, at_s + DAY)
+            came = forecast.losses_between(log, at_s, at_s + DAY)
             for kind in forecast.KINDS:
                 inside[kind].append(found[kind].low <= came[kind] <= found[kind].high)
     for kind in forecast.KINDS:  # 95 % +- three standard errors, and what whole numbers add
@@ -101,17 +102,17 @@ def test_forecasts_are_kept_once_and_scored(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     assert [json.loads(line)["span"] for line in lines] == ["day", "week"]
     # Two of days that are over, made by hand: on day 5 one failure came; the half line counts for nothing
-    past = [
-        {"span": "day", "from_s": BASE + 5 * DAY, "until_s": BASE + 6 * DAY}
-        | {"failures": [2, 1, 3], "hours": [3, 0, 8]},
-        {"span": "day", "from_s": BASE + 6 * DAY, "until_s": BASE + 7 * DAY}
-        | {"failures": [2, 1, 3], "hours": [5, 0, 8]},
+    past = [  # c is the cluster
+        {"clusters": "c", "span": "day", "from_s": BASE + 5 * DAY, "until_s": BASE + 6 * DAY}
+        | {"expected": {"failures": [2, 1, 3], "hours": [3, 0, 8]}},
+        {"clusters": "c", "span": "day", "from_s": BASE + 6 * DAY, "until_s": BASE + 7 * DAY}
+        | {"expected": {"failures": [2, 1, 3], "hours": [5, 0, 8]}},
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in past) + '{"span": "day", "fr')
     found = morning(log, since=str(60 * DAY) + "s")
     assert found.scores["failures"] == {"n": 2, "coverage": 0.5, "bias": 0.25}
     assert found.scores["hours"] == {"n": 2, "coverage": 1.0, "bias": 0.5}
-    assert [row["span"] for row in found.forecasts if row["came"] is None] == ["day", "week"]
+    assert [each.span for each in found.forecasts if not each.came] == ["day", "week"]
     assert sum("2026-01-12" in finding.text for finding in found.findings()) == 1  # day 6 failed
 
 
@@ -180,7 +181,8 @@ def test_looks_are_kept_by_reader(tmp_path: Path) -> None:
     (log.store.path / LOOKS).write_text(json.dumps({"alice": BASE + 30 * DAY}))
     found = morning(log, reader="alice")
     assert (
-        found.lost["failures"] == forecast.counted_in(log, BASE + 30 * DAY, log.end_s)["failures"]
+        found.lost["failures"]
+        == forecast.losses_between(log, BASE + 30 * DAY, log.end_s)["failures"]
     )
     assert [section.id for section in found.sections()] == ["changes"]
 
@@ -201,3 +203,59 @@ def test_a_node_failure_log_has_a_morning_too(tmp_path: Path) -> None:
     found = morning(path, since="5d")
     assert found.lost["failures"] == 5
     assert found.verdict == "usual"
+
+
+@pytest.fixture(scope="module")
+def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Log]]:
+    """alpha fails more since day 58; beta came on day 20, has a bad node n004, and ends on day 57."""
+    folder, logs = tmp_path_factory.mktemp("clusters"), {}
+    for cluster, days, late, bad in (
+        ("alpha", range(60), 0, ()),
+        ("beta", range(20, 57), 1800, (4,)),
+    ):
+        log = logs[cluster] = Log()
+        for k, day in ((k, day) for k in range(12) for day in days):
+            fails = (day + 7 * k) % 23 == 0 or k in bad or day == 58
+            begin = day * DAY + late + 60 * k
+            end = begin + (3600 * (2 + k) if fails else 70_000)
+            state = "NODE_FAIL" if fails else "COMPLETED"
+            log.attempts.append(Attempt(100 * (k + 1) + day, (names(12)[k],), begin, end, state))
+        [path] = log.write(folder / cluster)
+        path.write_text(path.read_text().replace("|c|", f"|{cluster}|"))
+        for store in (cluster, "both"):
+            fleet.ingest([path], folder / f"store-{store}")
+        morning(folder / "store-both")  # so that there is a forecast of alpha alone
+    return folder, logs
+
+
+@pytest.mark.parametrize("day", [48, 57])
+def test_each_cluster_has_a_morning_of_its_own(
+    two_clusters: tuple[Path, dict[str, Log]], day: int
+) -> None:
+    """That of a store with this cluster alone, though both have nodes and jobs of the same names."""
+    folder, logs = two_clusters
+    since_s = BASE + day * DAY
+    whole = morning(folder / "store-both", since=iso_time(since_s))
+    assert [*whole.clusters] == [*logs]
+    for name, log in logs.items():
+        own = whole.clusters[name]
+        ends = [BASE + each.stop for each in log.attempts if each.state == "NODE_FAIL"]
+        is_over = own.until_s < since_s
+        assert own.lost.get("failures") == (None if is_over else sum(end > since_s for end in ends))
+        assert own.until_s == BASE + max(each.stop for each in log.attempts)
+        if not is_over:
+            alone = morning(folder / f"store-{name}", since=iso_time(since_s))
+            assert (own.lost, own.usual, own.verdict) == (alone.lost, alone.usual, alone.verdict)
+            assert own.forecasts == alone.forecasts
+    alpha, beta = whole.clusters.values()
+    for own, of in ((whole, "alpha,beta"), (alpha, "alpha"), (beta, "beta")):
+        kept = [(each.span, each.clusters) for each in own.forecasts]
+        assert kept == [("day", of), ("week", of)]
+    assert alpha.verdict == "more"
+    assert beta.verdict == ("usual" if day == 48 else "unknown")  # it ends before day 57
+    assert (alpha.silent, [row["source"] for row in beta.silent]) == ([], ["beta:attempts"])
+    assert (alpha.proposed, beta.proposed) == ([], ["beta:n004"])
+    [section] = whole.sections()
+    rows = section.tables[0].data.to_pylist()
+    counts = [(row["cluster"], row["loss"], row["silent"], row["proposed"]) for row in rows]
+    assert counts == [("alpha", "more", 0, 0), ("beta", beta.verdict, 1, 1)]

@@ -13,10 +13,11 @@ from threading import Thread
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.fleet.live.notices import FILE, Notice, is_quiet, sender, tell
+from holdfast.fleet.live.notices import FILE, is_quiet, send_new, sender
 from holdfast.fleet.live.settings import Notices
 
-CHANGES = [Notice("proposed 1", "n1 should be pulled"), Notice("proposed 2", "n2 should be pulled")]
+CHANGES = {"proposed 1": "n1 should be pulled", "proposed 2": "n2 should be pulled"}
+ONE = {"proposed 1": "n1 should be pulled"}
 DAY = Notices("URLS", quiet="22:00-07:00", digest="08:00", timezone="Europe/Berlin")
 
 
@@ -39,16 +40,16 @@ class Box:
 def test_one_message_per_change_and_none_twice(tmp_path: Path) -> None:
     wanted, box = Notices("URLS"), Box()
     for now in (0.0, 60.0, 120.0):
-        tell(tmp_path, wanted, CHANGES, box, now_s=now)
-    tell(tmp_path, wanted, [*CHANGES, CHANGES[0], Notice("new", "n3")], box, now_s=180.0)
+        send_new(tmp_path, wanted, CHANGES, box, now_s=now)
+    send_new(tmp_path, wanted, {**CHANGES, "new": "n3"}, box, now_s=180.0)
     assert box.texts == ["n1 should be pulled", "n2 should be pulled", "n3"]
 
 
 def test_what_could_not_be_sent_is_sent_later(tmp_path: Path) -> None:
     wanted, box = Notices("URLS"), Box(open_=False)
-    assert tell(tmp_path, wanted, CHANGES, box, now_s=0.0) == []
+    assert send_new(tmp_path, wanted, CHANGES, box, now_s=0.0) == []
     box.open = True
-    assert tell(tmp_path, wanted, CHANGES, box, now_s=1.0) == ["proposed 1", "proposed 2"]
+    assert send_new(tmp_path, wanted, CHANGES, box, now_s=1.0) == ["proposed 1", "proposed 2"]
 
 
 def test_a_sender_that_is_killed_sends_nothing_twice(tmp_path: Path) -> None:
@@ -57,11 +58,11 @@ def test_a_sender_that_is_killed_sends_nothing_twice(tmp_path: Path) -> None:
 
     wanted, box = Notices("URLS"), Box()
     with pytest.raises(KeyboardInterrupt):
-        tell(tmp_path, wanted, CHANGES[:1], killed, now_s=0.0)
+        send_new(tmp_path, wanted, ONE, killed, now_s=0.0)
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'{"time_s": 1.0, "ke')  # what a killed writer leaves
-    assert tell(tmp_path, wanted, CHANGES, box, now_s=1.0) == ["proposed 2"]
-    assert tell(tmp_path, wanted, CHANGES, box, now_s=2.0) == []
+    assert send_new(tmp_path, wanted, CHANGES, box, now_s=1.0) == ["proposed 2"]
+    assert send_new(tmp_path, wanted, CHANGES, box, now_s=2.0) == []
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_quiet_hours_keep_messages_and_the_digest_comes_once_a_day(tmp_path: Pat
     box = Box()
 
     def asked(text: str) -> list[str]:
-        return tell(tmp_path, DAY, CHANGES[:1], box, now_s=at(text), digest=lambda: "all is well")
+        return send_new(tmp_path, DAY, ONE, box, now_s=at(text), digest=lambda: "all is well")
 
     assert asked("2026-01-05T05:59") == []  # 06:59 in Berlin
     assert asked("2026-01-05T06:00") == ["proposed 1"]
@@ -127,7 +128,7 @@ def test_apprise_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[dict[str, str]] = []
     with server(got) as port:
         monkeypatch.setenv("URLS", f"json://127.0.0.1:{port}/a  json://127.0.0.1:{port}/b")
-        tell(tmp_path, Notices("URLS"), CHANGES[:1], sender(Notices("URLS")), now_s=0.0)
+        send_new(tmp_path, Notices("URLS"), ONE, sender(Notices("URLS")), now_s=0.0)
     assert [each["message"] for each in got] == ["n1 should be pulled"] * 2
     monkeypatch.delenv("URLS")
     with pytest.raises(InputError) as caught:

@@ -11,8 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 from logs import Attempt, Log
 
+import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
+from holdfast.fleet.console.access import word_for
 from holdfast.fleet.console.app import Console, create_app
 from holdfast.fleet.console.snapshots import Snapshots
 from holdfast.fleet.live import journal
@@ -33,8 +35,7 @@ SEEN = "printf 'n2|main|idle\\nn3|main|idle\\n'; echo \"n1|main|$(cat {file} 2>/
 DAY = 86_400
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bad_log() -> Log:
     """Node n1 fails every second day."""
     log = Log(nodes=dict.fromkeys(("n1", "n2", "n3"), 8))
     for day in range(60):
@@ -43,7 +44,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             log.attempts.append(
                 Attempt(3 * day + number, (node,), DAY * day, DAY * (day + 1) - 60, state)
             )
-    return log.store(tmp_path_factory.mktemp("operators"))
+    return log
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bad_log().store(tmp_path_factory.mktemp("operators"))
 
 
 @pytest.fixture
@@ -109,8 +115,6 @@ def test_others_cannot(client: TestClient, store: Path, tmp_path: Path, token: s
     page = shown(client, token)
     assert "formaction" not in page
     assert decide(client, address, token, word) == 403  # ada's word
-    from holdfast.fleet.console.access import word_for
-
     [person] = [each for each in PEOPLE if each.token == token]
     assert decide(client, address, token, word_for(person)) == 400
     assert not (tmp_path / "n1").exists()
@@ -164,10 +168,55 @@ def test_the_console_tells_of_what_is_new(store: Path) -> None:
         got.append(text)
         return True
 
-    console = Console(Snapshots(store, Assumptions()))
+    console = Console(Snapshots(store, Assumptions()), settings=Settings(notices=wanted))
     morning = 1_767_600_000.0  # 08:00 UTC of a day
-    assert len(console.tell(wanted, send, morning - 60)) == 1
+    assert len(console.notify(send, morning - 60)) == 1
     assert got[0].startswith("n1 should be pulled")
-    assert console.tell(wanted, send, morning) == ["digest 2026-01-05"]
+    assert console.notify(send, morning) == ["digest 2026-01-05"]
     assert got[1].splitlines()[0] == "This morning"
-    assert console.tell(wanted, send, morning + 60) == []
+    assert console.notify(send, morning + 60) == []
+
+
+def test_a_token_of_one_cluster_never_works_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have a bad node n1; ada operates alpha, bo beta; one screen shows both to everybody."""
+    for name, value in TOKENS.items():
+        monkeypatch.setenv(name, value)
+    ran, clusters = tmp_path / "ran", {}
+    for name in ("alpha", "beta"):
+        log = bad_log()
+        log.nodes = {}
+        [path] = log.write(tmp_path / name)
+        path.write_text(path.read_text().replace("|c|", f"|{name}|"))
+        fleet.ingest([path], tmp_path / "store")
+        drain = ("sh", "-c", f"echo {name} >> {ran}; echo drained > {tmp_path / name}-n1")
+        seen = ("sh", "-c", SEEN.format(file=tmp_path / f"{name}-n1"))
+        clusters[name] = Cluster(nodes=seen, drain=drain, resume=drain)
+    people = (Person("ada", "operator", "ADA_TOKEN", "alpha"), *PEOPLE[1:])
+    app = create_app(tmp_path / "store", settings=Settings(Limits(share=0.5), clusters, people))
+    with TestClient(app, base_url="http://127.0.0.1:8000", follow_redirects=False) as client:
+        addresses, words = {}, {}
+        for cluster, token in (("alpha", "ADA_TOKEN"), ("beta", "BO_TOKEN")):
+            authorization = {"Authorization": f"Bearer {TOKENS[token]}"}
+            for page in ("/", "/?cluster=alpha", "/?cluster=beta"):
+                text = client.get(page, headers=authorization).text
+                assert "formaction" not in text
+                assert ("alpha:n1" in text, "beta:n1" in text) == (
+                    page != "/?cluster=beta",
+                    page != "/?cluster=alpha",
+                )
+            addresses[cluster], words[token] = form(shown(client, token), "approve")
+        assert len(set(addresses.values())) == 2  # each sees the form of their own cluster alone
+        for token, other in (("ADA_TOKEN", "beta"), ("BO_TOKEN", "alpha"), ("EVA_TOKEN", "beta")):
+            word = words.get(token) or word_for(PEOPLE[2])
+            own = "beta" if other == "alpha" else "alpha"
+            for query in ("", f"?cluster={own}", f"?who={own}"):
+                address = addresses[other] + query
+                assert decide(client, address, token, word) == 400
+        assert client.get("/?cluster=gamma", headers=authorization).status_code == 404
+        assert not ran.exists()
+        assert decide(client, addresses["beta"], "BO_TOKEN", words["BO_TOKEN"]) == 303
+    assert ran.read_text() == "beta\n"
+    steps = [(step.cluster, step.who) for step in journal.entries(tmp_path / "store")]
+    assert steps == [*((name, "holdfast") for name in clusters), *2 * [("beta", "bo")]]

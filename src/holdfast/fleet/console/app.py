@@ -6,15 +6,16 @@ and redraw. No route takes a file name, and job ids and node names are compared 
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from holdfast.errors import HoldfastError, MissingExtraError, StoreError
 from holdfast.fleet.analysis import Analysis
@@ -23,10 +24,9 @@ from holdfast.fleet.console import metrics, pages, views
 from holdfast.fleet.console.access import Access, check_token, is_own
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
-from holdfast.fleet.console.watching import Watcher
+from holdfast.fleet.console.watching import Background, Watcher
 from holdfast.fleet.live import actions, morning, notices
-from holdfast.fleet.live.notices import Informer
-from holdfast.fleet.live.settings import Notices, Person, Settings, secret
+from holdfast.fleet.live.settings import Person, Settings, secret
 from holdfast.report import warm_up
 
 try:
@@ -39,6 +39,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("fastapi", "console") from error
 
 MOST_BYTES = 10_000  # Of a form
+NOTICES_S = 60.0  # Between two looks for changes to send
 A_YEAR = "public, max-age=31536000, immutable"
 
 
@@ -107,42 +108,42 @@ class Console:
         """Start what runs in the background; end it with the console."""
         warm_up()
         Thread(target=self._look, daemon=True).start()
-        informer = self._informer()
-        for each in (self.watcher, informer):
-            if each is not None:
-                each.start()
+        background: list[Watcher | Background] = [] if self.watcher is None else [self.watcher]
+        if self.settings.notices is not None:
+            send = notices.sender(self.settings.notices)
+            background.append(Background("notices", lambda: self._notify(send)))
+        for each in background:
+            each.start()
         try:
             yield
         finally:
-            for each in (self.watcher, informer):
-                if each is not None:
-                    each.stop()
+            for each in background:
+                each.stop()
 
-    def _informer(self) -> Informer | None:
-        """What tells of changes, if somebody wants to be told."""
-        wanted = self.settings.notices
-        if wanted is None:
-            return None
-        send = notices.sender(wanted)
-        every_s = 60.0 if self.watcher is None else self.watcher.poll_s
-        return Informer(lambda: self.tell(wanted, send, time.time()), every_s)
+    def _notify(self, send: Callable[[str, str], bool]) -> float:
+        try:
+            self.notify(send, time.time())
+        except Exception as error:  # the console works without it
+            text = " ".join(str(error).split())
+            print(f"notices: {type(error).__name__}: {text}", file=sys.stderr)
+        return NOTICES_S
 
-    def tell(self, wanted: Notices, send: Callable[[str, str], bool], now_s: float) -> list[str]:
+    def notify(self, send: Callable[[str, str], bool], now_s: float) -> list[str]:
         """Send what is new, and the day's digest when it is due; gives the keys of what was sent."""
-        found, changed = self.snapshots.answer(
-            lambda it: it.read(
+        assert self.settings.notices is not None
+        decisions, news = self.snapshots.answer(
+            lambda snapshot: snapshot.read(
                 lambda analysis: (
-                    actions.actions(analysis.log, self.settings),
+                    actions.actions(analysis, self.settings),
                     morning.morning(analysis),
                 )
             )
         )
         sources = () if self.watcher is None else self.watcher.sources()
-        due = notices.notices_of(found, changed, sources, now_s)
-        return notices.tell(
+        return notices.send_new(
             self.snapshots.store,
-            wanted,
-            due,
+            self.settings.notices,
+            notices.changes(decisions, news, sources, now_s),
             send,
             now_s=now_s,
             digest=lambda: self.snapshots.answer(pages.digest),
@@ -164,20 +165,17 @@ class Console:
 
 
 def _add_pages(app: FastAPI, console: Console) -> None:
-    def route(address: str) -> Callable[[], Response]:
-        return lambda: console.show(lambda snapshot: pages.of_report(snapshot, address))
+    def add(address: str, build: Callable[[Snapshot], View]) -> None:
+        app.add_api_route(address, lambda: console.show(build), response_model=None)
 
+    add("/nodes", pages.nodes)
     for address in pages.OF_REPORT:
-        app.add_api_route(address, route(address), response_model=None)
+        add(address, partial(pages.of_report, here=address))
 
     @app.get("/")
-    def this_morning(request: Request) -> Response:
+    def this_morning(request: Request, cluster: str = "") -> Response:
         person = request.scope.get("person")
-        return console.show(lambda snapshot: pages.morning(snapshot, person))
-
-    @app.get("/nodes")
-    def nodes() -> Response:
-        return console.show(pages.nodes)
+        return console.show(lambda snapshot: pages.morning(snapshot, person, cluster))
 
     @app.get("/nodes/{name}")
     def node(name: str) -> Response:
@@ -194,40 +192,48 @@ def _add_pages(app: FastAPI, console: Console) -> None:
 
 def _add_actions(app: FastAPI, console: Console) -> None:
     @app.get("/actions")
-    def shown(request: Request) -> Response:
+    def actions_page(request: Request) -> Response:
         person = request.scope.get("person")
         return console.show(lambda snapshot: pages.acting(snapshot, console.settings, person))
 
-    async def asked(request: Request) -> tuple[Person, str]:
+    async def read_form(request: Request) -> tuple[Person, str]:
         """Who sent a form from a page of this console, and the reason in it."""
         person: Person | None = request.scope.get("person")
         if person is None:
             raise HTTPException(403, "Only somebody with a token of their own decides here")
-        form = parse_qs((await request.body())[:MOST_BYTES].decode("utf-8", "replace"))
-        if not is_own(request.headers, person, form.get("word", [""])[0]):
+        body = (await request.body())[:MOST_BYTES].decode("utf-8", "replace")
+        form = dict(parse_qsl(body))
+        if not is_own(request.headers, person, form.get("word", "")):
             raise HTTPException(403, "This was not asked from a page of this console")
-        return person, form.get("why", [""])[0]
+        return person, form.get("why", "")
 
-    async def answered(build: Callable[[Analysis], object]) -> None:
+    async def run(build: Callable[[Analysis], object]) -> None:
         """Run what takes a while beside the loop of events."""
         read = console.snapshots.answer
         await run_in_threadpool(read, lambda snapshot: snapshot.read(build))
 
     @app.post("/seen")
-    async def seen(request: Request) -> Response:
-        person, _ = await asked(request)
+    async def look(request: Request) -> Response:
+        person, _ = await read_form(request)
         reader = person.name
-        await answered(lambda it: morning.seen(morning.morning(it, reader=reader), reader))
+        await run(lambda it: morning.seen(morning.morning(it, reader=reader), reader))
         return RedirectResponse("/", 303)
 
     @app.post("/actions/{life_id}/{deed}")
-    async def decided(request: Request, life_id: str, deed: str) -> Response:
-        person, why = await asked(request)
+    async def decide(request: Request, life_id: str, deed: str) -> Response:
+        person, why = await read_form(request)
         if deed not in actions.DEEDS:
             raise HTTPException(404)
-        rights = {"who": person.name, "may": person.may_act_on}
-        held = {"why": why, "settings": console.settings, **rights}
-        await answered(lambda it: actions.act(it.log, deed, life_id, **held))  # type: ignore[arg-type]
+        act = partial(
+            actions.act,
+            deed=deed,
+            life_id=life_id,
+            who=person.name,
+            why=why,
+            settings=console.settings,
+            may=person.may_act_on,
+        )
+        await run(lambda it: act(it.log))
         return RedirectResponse("/actions", 303)
 
 
@@ -247,16 +253,16 @@ def _add_data(app: FastAPI, console: Console) -> None:
         status = None if console.watcher is None else console.watcher.status()
         sources = [] if console.watcher is None else console.watcher.sources()
         text = console.snapshots.answer(
-            lambda it: metrics.exposition(it.kept("metrics", measure), status, sources)
+            lambda it: metrics.exposition(it.cache("metrics", measure), status, sources)
         )
         return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:
-        found = views.asset_file(name)
-        if found is None:
+        asset = views.asset_file(name)
+        if asset is None:
             raise HTTPException(404)
-        return Response(found[1], media_type=found[0], headers={"Cache-Control": A_YEAR})
+        return Response(asset[1], media_type=asset[0], headers={"Cache-Control": A_YEAR})
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -264,25 +270,16 @@ def _add_errors(app: FastAPI) -> None:
         if isinstance(error, pages.Unknown):
             return message(404, error.what, error.remedy, links=error.links)
         if isinstance(error, StoreError):
-            again = {"/": "Try again"}
-            return message(
-                503,
-                "The store cannot be read",
-                "Fix the store; this page then shows it without a restart of the console.",
-                found=str(error),
-                links=again,
-            )
+            remedy = "Fix the store; this page then shows it without a restart of the console."
+            links = {"/": "Try again"}
+            return message(503, "The store cannot be read", remedy, found=str(error), links=links)
         if isinstance(error, HoldfastError):
-            return message(400, "This cannot be shown", "", found=str(error), links=_HOME)
+            return message(400, "This cannot be shown", "", found=str(error))
         if isinstance(error, HTTPException):
-            what = "Page not found" if error.status_code == 404 else str(error.detail)
-            return message(error.status_code, what, "", links=_HOME)
-        return message(
-            500,
-            "The console made a mistake",
-            "It is in the output of `holdfast fleet serve`; the other pages still work.",
-            links=_HOME,
-        )
+            title = "Page not found" if error.status_code == 404 else str(error.detail)
+            return message(error.status_code, title, "")
+        remedy = "It is in the output of `holdfast fleet serve`; the other pages still work."
+        return message(500, "The console made a mistake", remedy)
 
     for kind in (pages.Unknown, HoldfastError, HTTPException, Exception):
         app.add_exception_handler(kind, trouble)
@@ -292,10 +289,10 @@ _HOME = {"/": "This morning"}
 
 
 def message(
-    status: int, title: str, remedy: str, *, found: str = "", links: dict[str, str] | None = None
+    status: int, title: str, remedy: str, *, found: str = "", links: Mapping[str, str] = _HOME
 ) -> Response:
     """A page that says what is wrong and what to do."""
-    context = {"title": title, "remedy": remedy, "found": found, "links": links or {}}
-    if status in (401, 421):
-        context["navigation"] = {}
+    context = {"title": title, "remedy": remedy, "found": found, "links": links}
+    if status in (401, 421):  # who is not let in is led nowhere
+        context |= {"navigation": {}, "links": {}}
     return HTMLResponse(views.html("message.html.j2", context), status)

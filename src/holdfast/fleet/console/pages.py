@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from holdfast.fleet.console import access, evidence
 from holdfast.fleet.console.snapshots import Snapshot
-from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
+from holdfast.fleet.console.views import CLUSTER_LINK, JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
 from holdfast.fleet.live import actions
 from holdfast.fleet.live import morning as live
+from holdfast.fleet.live.journal import OUT
 from holdfast.fleet.live.settings import Person, Settings
 from holdfast.report import Page, Section, parts
 
@@ -46,15 +47,15 @@ def prepare(snapshot: Snapshot) -> None:
 
 def report(snapshot: Snapshot) -> Page:
     """The report on the store, whose parts the pages show."""
-    return snapshot.kept("report", lambda analysis: FleetReport(analysis).page())
+    return snapshot.cache("report", lambda analysis: FleetReport(analysis).page())
 
 
 def digest(snapshot: Snapshot) -> str:
     """This morning as a message: its title, what makes it doubtful, its findings."""
     page = snapshot.read(lambda analysis: live.morning(analysis).page())
     doubts = [f"Doubtful: {each.text}" for each in page.unknowns if each.doubt]
-    found = [" ".join((each.lead, each.text)).strip() for each in page.findings]
-    return "\n".join([page.title, *doubts, *(f"- {each}" for each in found)])
+    texts = (" ".join((each.lead, each.text)).strip() for each in page.findings)
+    return "\n".join([page.title, *doubts, *(f"- {text}" for text in texts)])
 
 
 def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
@@ -74,17 +75,18 @@ def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
 
 def _sections(snapshot: Snapshot, here: str) -> list[dict[str, Any]]:
     """The sections of the report that stand on a page."""
-    found = {section.id: section for section in report(snapshot).sections}
-    return [_kept(snapshot, found[name]) for name in SECTIONS.get(here, ()) if name in found]
+    sections = {section.id: section for section in report(snapshot).sections}
+    names = (name for name in SECTIONS.get(here, ()) if name in sections)
+    return [_laid_section(snapshot, sections[name]) for name in names]
 
 
-def _kept(snapshot: Snapshot, section: Section) -> dict[str, Any]:
-    return snapshot.kept(f"section {section.id}", lambda _: _laid(section))
+def _laid_section(snapshot: Snapshot, section: Section) -> dict[str, Any]:
+    return snapshot.cache(f"section {section.id}", lambda _: _laid(section))
 
 
 def _laid(section: Section) -> dict[str, Any]:
     """A section, with the nodes and jobs of its tables as links."""
-    links = {"node": NODE_LINK, "job_id": JOB_LINK}
+    links = {"node": NODE_LINK, "job_id": JOB_LINK, "cluster": CLUSTER_LINK}
     tables = []
     for each in section.tables:
         columns = {n: replace(form, link=links.get(n, "")) for n, form in each.columns.items()}
@@ -106,75 +108,99 @@ def of_report(snapshot: Snapshot, here: str) -> View:
     )
 
 
-def morning(snapshot: Snapshot, person: Person | None = None) -> View:
-    """The first screen: what changed since the reader's last look, under what makes it doubtful."""
+def morning(snapshot: Snapshot, person: Person | None = None, cluster: str = "") -> View:
+    """The first screen: what changed since the reader's last look, under what makes it doubtful.
+
+    Where the log has several clusters, it has a row for each, and each has such a screen of its own.
+    """
     reader = person.name if person else ""
     key = f"{reader} {snapshot.read(lambda analysis: live.looks(analysis.log)).get(reader)}"
-    page = snapshot.kept(
-        f"morning {key}", lambda analysis: live.morning(analysis, reader=reader).page()
-    )
-    laid = snapshot.kept(f"morning sections {key}", lambda _: [*map(_laid, page.sections)])
+    news = snapshot.cache(f"morning {key}", lambda analysis: live.morning(analysis, reader=reader))
+    if cluster and cluster not in news.clusters:
+        links = {CLUSTER_LINK.format(quote(name)): name for name in news.clusters}
+        raise Unknown(
+            f"The log knows no cluster “{cluster}”.", "Choose one:", {"/": "All", **links}
+        )
+    own = news.clusters.get(cluster, news)
+    page = snapshot.cache(f"morning page {key} {cluster}", lambda _: own.page())
+    laid = [*map(_laid, page.sections)]
     word = access.word_for(person) if person else ""
-    parts = {"sections": laid, "page": page, "word": word, "on_news": "show"}
-    tiles = [
-        tile for tile in report(snapshot).tiles if tile.section_id in ("loss", "rate", "lemons")
-    ]
+    parts = {
+        "sections": laid,
+        "page": page,
+        "word": word,
+        "on_news": "show",
+        "subtitle": cluster and f"Cluster {cluster}",
+    }
+    shown = ("loss", "rate", "lemons") if not news.clusters else ()
+    tiles = [tile for tile in report(snapshot).tiles if tile.section_id in shown]
     return _page(snapshot, "/", "morning.html.j2", tiles=tiles, **parts)
 
 
 def nodes(snapshot: Snapshot) -> View:
     """All nodes."""
-    laid = snapshot.kept("nodes", lambda analysis: _laid(evidence.node_section(analysis)))
+    laid = snapshot.cache("nodes", lambda analysis: _laid(evidence.node_section(analysis)))
     return _page(snapshot, "/nodes", "nodes.html.j2", sections=[laid], empty="")
 
 
 def node(snapshot: Snapshot, name: str) -> View:
     """The evidence on one node."""
-    found = snapshot.read(lambda analysis: evidence.node(analysis, name))
-    if found is None:
+    page = snapshot.read(lambda analysis: evidence.node(analysis, name))
+    if page is None:
         raise Unknown(
             f"The log knows no node “{name}”.",
             "Check the name; the list has every node of the inventory and the logs.",
             {"/nodes": "All nodes"},
         )
-    return _evidence(snapshot, "/nodes", found)
+    return _evidence(snapshot, "/nodes", page)
 
 
 def job(snapshot: Snapshot, job_id: str) -> View:
     """One job."""
-    found = snapshot.read(lambda analysis: evidence.job(analysis, job_id))
-    if found is None:
+    page = snapshot.read(lambda analysis: evidence.job(analysis, job_id))
+    if page is None:
         raise Unknown(
             f"The log has no job “{job_id}”.",
             "Write the id as sacct prints it, for example 93, 306_4 or 98+1; or search.",
             {f"/jobs?{urlencode({'q': job_id})}": "Search for it", "/jobs": "All jobs"},
         )
-    return _evidence(snapshot, "/jobs", found)
+    return _evidence(snapshot, "/jobs", page)
 
 
-def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
-    laid = [_laid(section) for section in found.sections]
-    return _page(snapshot, here, "evidence.html.j2", title=found.title, page=found, sections=laid)
+def _evidence(snapshot: Snapshot, here: str, page: Page) -> View:
+    laid = [_laid(section) for section in page.sections]
+    return _page(snapshot, here, "evidence.html.j2", title=page.title, page=page, sections=laid)
 
 
 def acting(snapshot: Snapshot, settings: Settings, person: Person | None) -> View:
     """What should be done about nodes, and the buttons of an operator."""
-    found = snapshot.read(lambda analysis: actions.actions(analysis.log, settings))
+    decisions = snapshot.read(lambda analysis: actions.actions(analysis, settings))
     forms = []
     if person is not None and person.role == "operator":
         forms = [
-            {"id": each.id, "node": actions.named(each), "deeds": deeds}
-            for each, deeds in actions.choices(found)
+            {"id": each.id, "node": actions.named(each), "deeds": actions.deeds(each)}
+            for each in (
+                *decisions.proposals,
+                *(life for life in decisions.lives if life.state in OUT),
+            )
             if person.may_act_on(each.cluster)
         ]
-    laid = [_laid(section) for section in found.sections()]
+    laid = [_laid(section) for section in decisions.sections()]
     word = access.word_for(person) if person else ""
-    here = _page(snapshot, "/actions", "actions.html.j2", sections=laid, forms=forms, empty="")
-    return View(here.template, {**here.context, "person": person, "word": word, "asked": found})
+    return _page(
+        snapshot,
+        "/actions",
+        "actions.html.j2",
+        sections=laid,
+        forms=forms,
+        person=person,
+        word=word,
+        unknowns=decisions.unknowns(),
+    )
 
 
 def jobs(snapshot: Snapshot, words: str) -> View:
     """The jobs that lost most, or that match a search."""
-    found = snapshot.read(lambda analysis: _laid(evidence.find_jobs(analysis, words)))
+    matches = snapshot.read(lambda analysis: _laid(evidence.find_jobs(analysis, words)))
     more = [] if words else _sections(snapshot, "/jobs")
-    return _page(snapshot, "/jobs", "jobs.html.j2", words=words, sections=[found, *more])
+    return _page(snapshot, "/jobs", "jobs.html.j2", words=words, sections=[matches, *more])

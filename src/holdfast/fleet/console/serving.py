@@ -63,7 +63,7 @@ def serve(
     for path in records:
         if not path.is_dir():
             raise InputError("folder not found", code="not-found", place="--runs", path=path)
-    asked = None if live is None else read_sources(Path(live))
+    live_settings = None if live is None else read_sources(Path(live))
     if timezone is not None:
         zone_of(timezone)
     try:
@@ -74,9 +74,9 @@ def serve(
     from holdfast.fleet.console.app import create_app
 
     watcher = None
-    if paths or asked is not None:
+    if paths or live_settings is not None:
         existing_store(folder)
-        sources = None if asked is None else Sources(folder, asked)
+        sources = None if live_settings is None else Sources(folder, live_settings)
         paths += [] if sources is None else [sources.folder]
         watcher = Watcher(
             folder, paths, poll_s=poll_s, timezone=timezone, cluster=cluster, live=sources

@@ -5,11 +5,11 @@ the analysis of the new generation in the background and waits for it a little; 
 pages show the generation before. So `--watch` shows new data as soon as they are understood, and a
 large log never leaves a reader without a page.
 
-    snapshots = Snapshots(store, assumptions, prepare=lambda snapshot: snapshot.kept(...))
-    text = snapshots.answer(lambda snapshot: snapshot.kept("findings", findings))
+    snapshots = Snapshots(store, assumptions, prepare=lambda snapshot: snapshot.cache(...))
+    text = snapshots.answer(lambda snapshot: snapshot.cache("findings", findings))
 
 An engine's connection serves one thread at a time: everything that reads the log runs under the lock
-of its generation, inside `Snapshot.kept` or `Snapshot.read`.
+of its generation, inside `Snapshot.cache` or `Snapshot.read`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Snapshot:
         self.generation = generation
         self._store = store
         self._lock = RLock()
-        self._kept: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
         self._analysis = Analysis(open_log(store, assumptions=assumptions))
 
-    def kept(self, name: str, build: Callable[[Analysis], _Value]) -> _Value:
+    def cache(self, name: str, build: Callable[[Analysis], _Value]) -> _Value:
         """A result by name, computed on first use; one that is there is given without waiting.
 
         Args:
@@ -59,17 +59,17 @@ class Snapshot:
         Raises:
             StoreError: if a file of the store vanished or cannot be read.
         """
-        if name not in self._kept:
+        if name not in self._results:
             with self._lock:
-                if name not in self._kept:
-                    self._kept[name] = self.read(build)
-        return cast("_Value", self._kept[name])
+                if name not in self._results:
+                    self._results[name] = self.read(build)
+        return cast("_Value", self._results[name])
 
     def read(self, build: Callable[[Analysis], _Value]) -> _Value:
         """A result that is not kept, such as the attempts of one job.
 
         Raises:
-            StoreError: as `kept`.
+            StoreError: as `cache`.
         """
         with self._lock:
             try:
@@ -114,13 +114,13 @@ class Snapshots:
             StoreError: if there is no store at the path (any more).
         """
         try:
-            found = (self.store / MANIFEST).stat()
+            manifest = (self.store / MANIFEST).stat()
         except OSError:
             Store.open(self.store)  # says what is missing
             raise
         decided = self.store / journal.FILE  # only grows
         steps = decided.stat().st_size if decided.exists() else 0
-        return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}-{steps:x}"
+        return f"{manifest.st_mtime_ns:x}-{manifest.st_size:x}-{manifest.st_ino:x}-{steps:x}"
 
     def current(self) -> Snapshot:
         """The last generation, or the one before while the last is being analysed.

@@ -13,6 +13,7 @@ from holdfast.report import parts
 
 NODE_LINK = "/nodes/{}"
 JOB_LINK = "/jobs/{}"
+CLUSTER_LINK = "/?cluster={}"
 
 # Address -> name, in the order of the navigation
 PAGES = {
@@ -48,9 +49,9 @@ JAVASCRIPT = "text/javascript; charset=utf-8"
 @cache
 def environment() -> Any:
     """The templates (of Jinja), with what all of them use."""
-    made = parts.environment(_source)
-    made.globals.update(asset=asset, navigation=PAGES, places=PLACES, version=__version__)
-    return made
+    templates = parts.environment(_source)
+    templates.globals.update(asset=asset, navigation=PAGES, places=PLACES, version=__version__)
+    return templates
 
 
 def _source(name: str) -> str | None:
@@ -87,17 +88,19 @@ _ASSETS: Mapping[str, tuple[str, Callable[[], str]]] = {
 @cache
 def asset_file(name: str) -> tuple[str, bytes] | None:
     """The media type and the bytes of a file below ``/static/``; None if there is no such file."""
-    found = _ASSETS.get(name)
-    return None if found is None else (found[0], found[1]().encode())
+    if name not in _ASSETS:
+        return None
+    media_type, text = _ASSETS[name]
+    return media_type, text().encode()
 
 
 @cache
 def asset(name: str) -> str:
     """The address of a file, which changes with its content, so that browsers may keep it."""
-    found = asset_file(name)
-    if found is None:
+    file = asset_file(name)
+    if file is None:
         raise KeyError(name)
-    return f"/static/{name}?v={hashlib.sha256(found[1]).hexdigest()[:12]}"
+    return f"/static/{name}?v={hashlib.sha256(file[1]).hexdigest()[:12]}"
 
 
 def alert_rules() -> str:

@@ -20,7 +20,7 @@ from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.live.sources import Sources, SourceState
 from holdfast.fleet.moments import moment
 
-MOST_PROBLEMS_TOLD = 3
+MOST_PROBLEMS = 3  # That a page names
 FIRST_S = 2.0  # Between two looks until every live source has answered
 
 
@@ -33,6 +33,40 @@ class WatchStatus:
     rows: int = 0  # Rows read since the start
     # A sentence for each file that cannot be read, or for why nothing can
     problems: tuple[str, ...] = ()
+
+
+class Background:
+    """Runs something again and again in a thread of its own; one that is stopped may be started again.
+
+    Args:
+        name: of the thread.
+        run: what is run; it says in how many seconds to run it again.
+    """
+
+    def __init__(self, name: str, run: Callable[[], float]) -> None:
+        self._name, self._run = name, run
+        self._halt = Event()
+        self._thread: Thread | None = None
+
+    def start(self) -> bool:
+        """Begin; False if it runs already."""
+        if self._thread is not None:
+            return False
+        self._halt.clear()
+        self._thread = Thread(target=self._loop, name=self._name, daemon=True)
+        self._thread.start()
+        return True
+
+    def stop(self) -> None:
+        """Stop, and wait until a run that is under way is over."""
+        self._halt.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _loop(self) -> None:
+        while not self._halt.wait(self._run()):
+            pass
 
 
 @dataclass(eq=False)
@@ -64,26 +98,18 @@ class Watcher:
         clusters = {} if self.live is None else self.live.clusters
         self._follower = Follower(self.paths, self.store, self.timezone, self.cluster, clusters)
         self._status = WatchStatus()
-        self._halt = Event()
-        self._thread: Thread | None = None
+        self._background = Background("watch", self._run)
 
     def start(self) -> None:
         """Begin to look, in the background."""
-        if self._thread is None:
-            self._halt.clear()
-            if self.live is not None:
-                self.live.start()
-            self._thread = Thread(target=self._run, name="watch", daemon=True)
-            self._thread.start()
+        if self._background.start() and self.live is not None:
+            self.live.start()
 
     def stop(self) -> None:
         """Stop, and wait until the commit under way is whole."""
-        self._halt.set()
         if self.live is not None:
             self.live.stop()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._background.stop()
 
     def status(self) -> WatchStatus:
         """How it goes, as of the last look."""
@@ -102,31 +128,30 @@ class Watcher:
         when = f"{moment(status.last_poll_s):%H:%M:%S} UTC"
         text = f"Watching {names}: last read {when}, {status.rows:,} rows since the start."
         if status.problems:
-            more = len(status.problems) - MOST_PROBLEMS_TOLD
-            told = "; ".join(status.problems[:MOST_PROBLEMS_TOLD])
-            text += f" Trouble: {told}{f'; and {more} more' if more > 0 else ''}."
+            more = len(status.problems) - MOST_PROBLEMS
+            first = "; ".join(status.problems[:MOST_PROBLEMS])
+            text += f" Trouble: {first}{f'; and {more} more' if more > 0 else ''}."
         return text
 
     def look(self) -> None:
         """Look once, now. Errors of the store or of a file become problems of the status."""
         before = self._status
         try:
-            found = self._follower.look()
+            news = self._follower.look()
         except (HoldfastError, OSError) as error:
             text = " ".join(str(error).split())
             self._status = replace(before, last_poll_s=self.clock(), problems=(text,))
             return
-        problems = tuple(f"{path}: {text}" for path, text in sorted(found.problems.items()))
-        self._status = WatchStatus(self.clock(), before.rows + found.rows, problems)
+        problems = tuple(f"{path}: {text}" for path, text in sorted(news.problems.items()))
+        self._status = WatchStatus(self.clock(), before.rows + news.rows, problems)
 
-    def _run(self) -> None:
-        while not self._halt.is_set():
-            try:
-                self.look()
-            except Exception as error:  # a bug: the console goes on, and says so
-                traceback.print_exc(file=sys.stderr)
-                text = f"the watching failed: {type(error).__name__}: {error}"
-                self._status = replace(self._status, problems=(text,))
-            # Until the live sources have answered for the first time there is nothing to read.
-            waits = any(source.state == "new" for source in self.sources())
-            self._halt.wait(min(self.poll_s, FIRST_S) if waits else self.poll_s)
+    def _run(self) -> float:
+        try:
+            self.look()
+        except Exception as error:  # a bug: the console goes on, and says so
+            traceback.print_exc(file=sys.stderr)
+            text = f"the watching failed: {type(error).__name__}: {error}"
+            self._status = replace(self._status, problems=(text,))
+        # Until the live sources have answered for the first time there is nothing to read.
+        waits = any(source.state == "new" for source in self.sources())
+        return min(self.poll_s, FIRST_S) if waits else self.poll_s

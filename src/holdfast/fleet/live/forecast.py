@@ -8,10 +8,9 @@ before did, drawn at random. The interval holds the middle 95 % of `DRAWS` such 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +18,10 @@ import pyarrow as pa
 from holdfast.files import Journal
 from holdfast.fleet.incidents import ended_attempts, incidents
 from holdfast.fleet.live.following import Amount
+from holdfast.fleet.live.journal import append, records
 from holdfast.fleet.log import DAY_S, FleetLog, once
 from holdfast.fleet.losses import losses
+from holdfast.tables import literal
 
 SPANS = {"day": float(DAY_S), "week": 7.0 * DAY_S}  # What is forecast
 KINDS = ("failures", "hours")
@@ -30,42 +31,74 @@ FEWEST_SPANS = 2.0  # Of so long a time before, no less, a forecast is made
 FEWEST_BLOCKS = 8  # Spans from which their scatter is known
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of one span of time, and what came."""
+
+    span: str  # One of `SPANS`
+    from_s: float
+    until_s: float
+    expected: dict[str, Amount]  # By `KINDS`
+    clusters: str = ""  # Names of those of the fleet that it is of, with commas
+    came: dict[str, float] = field(default_factory=dict)  # By `KINDS`; empty until the time is over
+
+    @property
+    def missed(self) -> list[str]:
+        """Of `KINDS`, what came and was not in the interval."""
+        ends = self.expected
+        return [k for k, came in self.came.items() if not ends[k].low <= came <= ends[k].high]
+
+
 @once
-def events(log: FleetLog) -> pa.Table:
-    """Incidents in order of time: stop_s, cluster, failures (1), hours (of the log's unit, first order)."""
+def extent(log: FleetLog, cluster: str) -> tuple[float, float]:
+    """Begin and end of what the log knows of a cluster; "": of all."""
+    own = f"FROM {log.executions} WHERE exposed_s > 0 AND cluster = {literal(cluster)}"
+    [row] = log.rows(f"SELECT min(stop_s - exposed_s) AS low, max(stop_s) AS high {own}")
+    return (log.begin_s, log.end_s) if row["low"] is None else (row["low"], row["high"])
+
+
+@once
+def events(log: FleetLog, cluster: str) -> pa.Table:
+    """Incidents in order of time: stop_s, cluster, failures (1), hours (of the log's unit, first order).
+
+    `cluster` of a row is what may have one reason; the argument is one of the fleet's, or "" for all.
+    """
     failed, _ = losses(log)
+    own = f"AND coalesce(owner, split_part(node, ':', 1)) = {literal(cluster)}" if cluster else ""
     return log.arrow(
         f"""SELECT stop_s, cluster, 1.0 AS failures, coalesce(hours, 0) AS hours
         FROM {incidents(log)} LEFT JOIN (
-            SELECT incident, sum(lost) AS hours FROM {failed}
+            SELECT incident, sum(lost) AS hours, max(cluster) AS owner FROM {failed}
             JOIN {ended_attempts(log)} AS ended USING (key) GROUP BY incident
-        ) AS cost USING (incident) WHERE stop_s >= {log.begin_s} ORDER BY stop_s, incident"""
+        ) AS cost USING (incident) WHERE stop_s >= {log.begin_s} {own} ORDER BY stop_s, incident"""
     )
 
 
-def counted_in(log: FleetLog, begin_s: float, end_s: float) -> dict[str, float]:
+def losses_between(
+    log: FleetLog, begin_s: float, end_s: float, cluster: str = ""
+) -> dict[str, float]:
     """What was lost in a time: failures, hours."""
-    stop_s = events(log)["stop_s"].to_numpy()
-    low, high = np.searchsorted(stop_s, (begin_s, end_s), "right")
-    return {kind: float(events(log)[kind].to_numpy()[low:high].sum()) for kind in KINDS}
+    rows = events(log, cluster)
+    low, high = np.searchsorted(rows["stop_s"].to_numpy(), (begin_s, end_s), "right")
+    return {kind: float(rows[kind].to_numpy()[low:high].sum()) for kind in KINDS}
 
 
-def predict(log: FleetLog, at_s: float, span_s: float) -> dict[str, Amount] | None:
+def predict(
+    log: FleetLog, at_s: float, span_s: float, cluster: str = ""
+) -> dict[str, Amount] | None:
     """Failures and hours of a span that begins at a moment, from what was before it.
 
     None where the log before is too short.
     """
     from scipy.special import chdtri
 
-    known_s = at_s - log.begin_s
-    if known_s < FEWEST_SPANS * span_s:
+    begin_s, _ = extent(log, cluster)
+    known_s = at_s - begin_s
+    if not 0 < FEWEST_SPANS * span_s <= known_s:
         return None
-    rows = events(log).slice(
-        0, int(np.searchsorted(events(log)["stop_s"].to_numpy(), at_s, "right"))
-    )
-    _, first, cluster = np.unique(
-        rows["cluster"].to_numpy(), return_index=True, return_inverse=True
-    )
+    rows = events(log, cluster)
+    rows = rows.slice(0, int(np.searchsorted(rows["stop_s"].to_numpy(), at_s, "right")))
+    _, first, group = np.unique(rows["cluster"].to_numpy(), return_index=True, return_inverse=True)
     rng = np.random.default_rng(SEED)
     rate = rng.gamma(first.size + 0.5, span_s / known_s, DRAWS)
     blocks = int(known_s / span_s)
@@ -80,61 +113,61 @@ def predict(log: FleetLog, at_s: float, span_s: float) -> dict[str, Amount] | No
     number = rng.poisson(rate)
     future = np.repeat(np.arange(DRAWS), number)
     drawn = rng.integers(0, max(first.size, 1), future.size)
-    found = {}
+    amounts = {}
     for kind in KINDS:
-        costs = np.bincount(cluster, rows[kind].to_numpy()) if first.size else np.ones(1)
+        costs = np.bincount(group, rows[kind].to_numpy()) if first.size else np.ones(1)
         totals = np.bincount(future, costs[drawn], DRAWS)
-        found[kind] = Amount(float(totals.mean()), *map(float, np.quantile(totals, (0.025, 0.975))))
-    return found
+        amounts[kind] = Amount(
+            float(totals.mean()), *map(float, np.quantile(totals, (0.025, 0.975)))
+        )
+    return amounts
 
 
-def keep(log: FleetLog) -> None:
+def save(log: FleetLog, cluster: str = "") -> None:
     """Write down forecasts from the end of the log on, one after the other of each span.
 
     Raises:
         InputError: if another process is writing them, or the store cannot be written.
     """
-    kept = forecasts(log)
+    _, end_s = extent(log, cluster)
     for name, span_s in SPANS.items():
-        ends = [row["until_s"] for row in kept if row["span"] == name]
-        made = predict(log, log.end_s, span_s)
-        if made is not None and log.end_s >= max(ends, default=-math.inf):
-            row = {"span": name, "from_s": log.end_s, "until_s": log.end_s + span_s, **made}
-            with Journal(log.store.path / FILE) as journal:
-                journal.append(f"{json.dumps(row)}\n".encode())
+        ends = [each.until_s for each in forecasts(log, cluster) if each.span == name]
+        expected = predict(log, end_s, span_s, cluster)
+        if expected is not None and end_s >= max(ends, default=-math.inf):
+            with Journal(log.store.path / FILE) as file:
+                append(file, Forecast(name, end_s, end_s + span_s, expected, _names(log, cluster)))
 
 
-def forecasts(log: FleetLog) -> list[dict[str, Any]]:
-    """The forecasts of a store: span, from_s, until_s, failures and hours (`Amount`), made (what came).
-
-    `made` is None while their time is not over.
-    """
-    path = log.store.path / FILE
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    rows = [json.loads(line) for line in lines if line.endswith(b"}")]
+def forecasts(log: FleetLog, cluster: str = "") -> list[Forecast]:
+    """The forecasts of a store for a cluster, or for all (""), with what came."""
+    _, end_s = extent(log, cluster)
     return [
-        {**row, **{kind: Amount(*row[kind]) for kind in KINDS}}
-        | {
-            "came": counted_in(log, row["from_s"], row["until_s"])
-            if row["until_s"] <= log.end_s
-            else None
-        }
-        for row in rows
+        replace(each, came=losses_between(log, each.from_s, each.until_s, cluster))
+        if each.until_s <= end_s
+        else each
+        for each in records(log.store.path / FILE, Forecast)
+        if each.clusters == _names(log, cluster)
     ]
 
 
-def missed(row: dict[str, Any]) -> list[str]:
-    """Of what a forecast that is over was wrong."""
-    return [k for k in KINDS if not row[k].low <= row["came"][k] <= row[k].high]
+def _names(log: FleetLog, cluster: str) -> str:
+    """The clusters that are meant: a forecast of one says nothing of it together with a later one."""
+    return cluster or ",".join(log.store.facts["clusters"])
 
 
-def score(rows: Sequence[dict[str, Any]], kind: str) -> dict[str, float]:
-    """Of forecasts that are over: n, coverage (share inside the interval), bias (came over expected)."""
-    came = sum(row["came"][kind] for row in rows)
-    expected = sum(row[kind].value for row in rows)
-    inside = sum(kind not in missed(row) for row in rows)
-    return {
-        "n": len(rows),
-        "coverage": inside / len(rows),
-        "bias": came / expected if expected else math.nan,
-    }
+def scores(every: Sequence[Forecast]) -> dict[str, dict[str, float]]:
+    """Of the forecasts that are over, by what was forecast; empty without any.
+
+    Returns:
+        n, coverage (share inside the interval) and bias (came over expected).
+    """
+    over = [each for each in every if each.came]
+    by_kind = {}
+    for kind in KINDS if over else ():
+        expected = sum(each.expected[kind].value for each in over)
+        by_kind[kind] = {
+            "n": len(over),
+            "coverage": sum(kind not in each.missed for each in over) / len(over),
+            "bias": sum(each.came[kind] for each in over) / (expected or math.nan),
+        }
+    return by_kind

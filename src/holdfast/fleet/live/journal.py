@@ -3,22 +3,24 @@
 A node that is to be pulled lives through its journal: proposed, approved, drained, repaired, returned,
 judged; or rejected, undone, failed. `journal.jsonl` in the store has a line for each step, on the disk
 before the next one is taken. Nothing is ever changed or removed: a wrong step is followed by another.
+
+The store keeps its forecasts and what it sent in the same way: a file of JSON lines, read by `records`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from msgspec import DecodeError, Meta, json
 
 from holdfast.errors import InputError
-from holdfast.files import Journal, Lock
-from holdfast.fleet.moments import iso
+from holdfast.files import Journal
 
 FILE = "journal.jsonl"
-LOCK = ".journal.lock"
 
 # Event -> the events after which it may come; "" is the beginning
 AFTER = {
@@ -36,23 +38,58 @@ AFTER = {
 OUT = ("approved", "drained", "repaired")
 # Events that end a life; the node may be proposed again
 OVER = ("undone", "returned", "judged")
-AS_BAD = (
-    "as bad as it was"  # How the reason of a judgement begins after which it may be pulled again
-)
+# How the reason of a judgement begins after which the node may be pulled again
+AS_BAD = "as bad as it was"
+YEAR_9999_S = 253_402_300_800  # No date is later
+
+_Record = TypeVar("_Record")
+
+
+def records(path: Path, kind: type[_Record]) -> list[_Record]:
+    """The lines of a file of JSON objects; without the half line that a killed writer left.
+
+    Raises:
+        InputError: if a line is not such an object (``damaged``, with its number).
+    """
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    objects = []
+    for number, line in enumerate(lines, 1):
+        try:
+            objects.append(json.decode(line, type=kind))
+        except DecodeError as error:
+            raise InputError(
+                "invalid line in a file that holdfast writes",
+                code="damaged",
+                path=path,
+                place=f"line {number}",
+                found=str(error),
+                remedy="restore the file from a backup; holdfast itself only appends to it",
+            ) from None
+    return objects
+
+
+def append(file: Journal, record: Any) -> None:
+    """Add a line to such a file; it is on the disk when this returns."""
+    file.append(json.encode(record) + b"\n")
 
 
 @dataclass(frozen=True)
 class Entry:
     """One step in the life of a node."""
 
-    time_s: float  # Epoch seconds
+    time_s: Annotated[float, Meta(ge=0, lt=YEAR_9999_S)]
     id: str  # Of the life, 8 hexadecimal digits
-    event: str  # One of `AFTER`
+    event: Annotated[str, Meta(pattern=f"^({'|'.join(AFTER)})$")]
     cluster: str  # "" where the store has one cluster that nothing names
     node: str
     who: str
     why: str = ""
     command: str = ""  # What was run
+
+
+def named(each: Any) -> str:
+    """The node of an entry, a life or a proposal, with its cluster."""
+    return f"{each.cluster}:{each.node}" if each.cluster else each.node
 
 
 @dataclass(frozen=True)
@@ -70,59 +107,71 @@ class Life:
         return self.steps[-1].event
 
     @property
-    def is_spared(self) -> bool:
-        """Whether the node is out, or back from a repair and not found bad since: old failures are over."""
-        as_bad = self.steps[-1].why.startswith(AS_BAD)
-        return self.state in (*OUT, "returned") or (self.state == "judged" and not as_bad)
-
-    def when(self, event: str) -> float | None:
-        """When an event last happened (epoch seconds); None: never."""
-        return next((step.time_s for step in reversed(self.steps) if step.event == event), None)
+    def evidence(self) -> str:
+        """Why the node was proposed."""
+        return self.steps[0].why
 
 
 def entries(store: str | Path) -> list[Entry]:
-    """The journal of a store, earliest first; without the half line that a killed writer left.
+    """The journal of a store, earliest first.
 
     Raises:
-        InputError: if a line is not of a journal (``damaged``, with its number).
+        InputError: as `records`.
     """
-    path = Path(store) / FILE
-    if not path.exists():
-        return []
-    known = {field.name for field in fields(Entry)}
-    found = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-        try:
-            row = json.loads(line)
-            entry = Entry(**{key: value for key, value in row.items() if key in known})
-            _ = iso(entry.time_s), AFTER[entry.event]
-        except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
-            raise InputError(
-                "a line of the journal cannot be read",
-                code="damaged",
-                path=path,
-                place=f"line {number}",
-                found=str(error)[:80],
-                expected="a JSON object with time_s, id, event, cluster, node and who",
-                remedy="restore the file from a backup; holdfast itself only appends to it",
-            ) from None
-        found.append(entry)
-    return found
+    return records(Path(store) / FILE, Entry)
 
 
 def lives(steps: Iterable[Entry]) -> dict[str, Life]:
     """The lives by their ids, in the order in which they began."""
-    found: dict[str, Life] = {}
+    by_id: dict[str, list[Entry]] = {}
     for step in steps:
-        before = found[step.id].steps if step.id in found else ()
-        found[step.id] = Life(step.id, step.cluster, step.node, (*before, step))
-    return found
+        by_id.setdefault(step.id, []).append(step)
+    return {id_: Life(id_, own[0].cluster, own[0].node, tuple(own)) for id_, own in by_id.items()}
 
 
-def spared(store: str | Path) -> dict[tuple[str, str], Life]:
-    """(Cluster, node) -> its last life, for the nodes that the journal says to leave alone."""
-    last = {(life.cluster, life.node): life for life in lives(entries(store)).values()}
-    return {node: life for node, life in last.items() if life.is_spared}
+def spared(store: str | Path) -> set[str]:
+    """The nodes that are out, or back from a repair and not found bad since: old failures are over."""
+    last = {named(step): step for step in entries(store)}
+    return {
+        name
+        for name, step in last.items()
+        if step.event in (*OUT, "returned")
+        or (step.event == "judged" and not step.why.startswith(AS_BAD))
+    }
+
+
+@dataclass
+class Writer:
+    """The journal while nobody else writes it."""
+
+    journal: Journal
+    entries: list[Entry] = field(default_factory=list)
+
+    def check(self, life_id: str, event: str) -> None:
+        """Refuse an event that may not follow the last one of a life.
+
+        Raises:
+            InputError: ``conflict``.
+        """
+        state = next((step.event for step in reversed(self.entries) if step.id == life_id), "")
+        if state not in AFTER[event]:
+            raise InputError(
+                f"the node cannot become {event}",
+                code="conflict",
+                place=life_id,
+                found=state or "nothing decided yet",
+                expected=" or ".join(filter(None, AFTER[event])),
+            )
+
+    def add(self, entry: Entry) -> None:
+        """Append a step.
+
+        Raises:
+            InputError: as `check`.
+        """
+        self.check(entry.id, entry.event)
+        append(self.journal, entry)
+        self.entries.append(entry)
 
 
 @contextmanager
@@ -132,44 +181,5 @@ def writing(store: str | Path) -> Iterator[Writer]:
     Raises:
         InputError: if the journal cannot be read or written.
     """
-    folder = Path(store)
-    try:
-        lock = Lock(folder / LOCK, wait=True)
-    except OSError as error:
-        raise InputError(
-            "the journal cannot be written",
-            code="unwritable",
-            path=folder / FILE,
-            found=error.strerror,
-            remedy="run this as the owner of the store",
-        ) from error
-    with lock, Journal(folder / FILE) as journal:
-        yield Writer(journal, entries(folder))
-
-
-@dataclass
-class Writer:
-    """The journal while nobody else writes it."""
-
-    journal: Journal
-    entries: list[Entry]
-
-    def add(self, entry: Entry) -> None:
-        """Append a step; it is on the disk when this returns.
-
-        Raises:
-            InputError: if the step may not follow the last one of its life (``conflict``).
-        """
-        life = lives(self.entries).get(entry.id)
-        state = life.state if life else ""
-        if state not in AFTER[entry.event]:
-            raise InputError(
-                f"{entry.node} cannot become {entry.event}",
-                code="conflict",
-                place=entry.id,
-                found=state or "nothing decided yet",
-                expected=" or ".join(each or "nothing decided" for each in AFTER[entry.event]),
-            )
-        line = json.dumps(asdict(entry), ensure_ascii=False, allow_nan=False)
-        self.journal.append(f"{line}\n".encode())
-        self.entries.append(entry)
+    with Journal(Path(store) / FILE, wait=True) as journal:
+        yield Writer(journal, entries(store))

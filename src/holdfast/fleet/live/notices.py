@@ -6,18 +6,15 @@ between line and message, the message is lost, never doubled. The day's digest s
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from threading import Event, Thread
 
 from holdfast.errors import MissingExtraError
 from holdfast.files import Journal
-from holdfast.fleet.live.actions import Actions, expected, named
+from holdfast.fleet.live.actions import Actions
+from holdfast.fleet.live.journal import append, named, records
 from holdfast.fleet.live.morning import Morning
 from holdfast.fleet.live.settings import Notices, secret
 from holdfast.fleet.live.sources import SourceState
@@ -28,70 +25,29 @@ FILE = "notices.jsonl"
 SENT, FAILED = "sent", "failed"
 
 
-@dataclass(frozen=True)
-class Notice:
-    """A change to tell of."""
+def changes(
+    decisions: Actions, news: Morning, sources: Iterable[SourceState], now_s: float
+) -> dict[str, str]:
+    """What is proposed, what was decided within the last day, and what broke: key -> message.
 
-    key: str  # The same for the same change, whoever sees it and when
-    text: str
-
-
-def notices_of(
-    found: Actions, changed: Morning, sources: Iterable[SourceState], now_s: float
-) -> list[Notice]:
-    """What is proposed, what was decided within the last day, and what broke."""
-    due = [
-        Notice(f"proposed {each.id}", f"{named(each)} should be pulled: {expected(each)}")
-        for each in found.proposals
-    ]
-    for life in found.lives:
-        for step in life.steps:
-            if step.event != "proposed" and now_s - step.time_s < DAY_S:
-                text = f"{named(life)} is {step.event}, by {step.who}. {step.why}".rstrip()
-                due.append(Notice(f"{step.event} {step.id} {step.time_s}", text))
-    due += [Notice(f"loop {job}", f"Job {job} fails again and again.") for job in changed.new_loops]
-    for row in changed.silent:
+    The key of a change is the same whoever sees it and when.
+    """
+    texts = {
+        f"proposed {each.id}": f"{named(each)} should be pulled: {each.gain}"
+        for each in decisions.proposals
+    }
+    for step in (step for life in decisions.lives for step in life.steps):
+        if step.event != "proposed" and now_s - step.time_s < DAY_S:
+            text = f"{named(step)} is {step.event}, by {step.who}. {step.why}"
+            texts[f"{step.event} {step.id} {step.time_s}"] = text.rstrip()
+    texts |= {f"loop {job}": f"Job {job} fails again and again." for job in news.new_loops}
+    for row in news.silent:
         text = f"Silent since {minute(row['last_s'])}: {row['source']}."
-        due.append(Notice(f"silent {row['source']} {row['last_s']}", text))
+        texts[f"silent {row['source']} {row['last_s']}"] = text
     for each in sources:
         if each.trouble:
-            key = f"source {each.name} {each.state} {each.since_s}"
-            due.append(Notice(key, each.sentence(now_s)))
-    return due
-
-
-@dataclass(eq=False)
-class Informer:
-    """Tells of changes while the console runs, in a thread of its own.
-
-    Args:
-        run: tells of what is new, once; trouble is printed, and it is run again later.
-        every_s: time between two runs.
-    """
-
-    run: Callable[[], object]
-    every_s: float = 60.0
-    _halt: Event = field(default_factory=Event)
-    _thread: Thread | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread = Thread(target=self._loop, name="notices", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, after a message that is under way."""
-        self._halt.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _loop(self) -> None:
-        while not self._halt.wait(self.every_s):
-            try:
-                self.run()
-            except Exception as error:  # the console goes on without it
-                text = " ".join(str(error).split())
-                print(f"notices: {type(error).__name__}: {text}", file=sys.stderr)
+            texts[f"source {each.name} {each.state} {each.since_s}"] = each.sentence(now_s)
+    return texts
 
 
 def sender(notices: Notices) -> Callable[[str, str], bool]:
@@ -122,10 +78,10 @@ def is_quiet(notices: Notices, now: datetime) -> bool:
     return begin <= at < end if begin <= end else at >= begin or at < end
 
 
-def tell(
+def send_new(
     store: str | Path,
     notices: Notices,
-    changes: Iterable[Notice],
+    texts: Mapping[str, str],
     send: Callable[[str, str], bool],
     *,
     now_s: float,
@@ -136,7 +92,7 @@ def tell(
     Args:
         store: the folder of the store.
         notices: quiet hours, digest.
-        changes: all that hold now; those that were sent are left out.
+        texts: all `changes` that hold now; those that were sent are left out.
         send: sends title and text.
         now_s: epoch seconds.
         digest: the text of the day's message.
@@ -150,29 +106,19 @@ def tell(
     now = datetime.fromtimestamp(now_s, notices.zone)
     if is_quiet(notices, now):
         return []
-    due = list(changes)
+    due = dict(texts)
     if notices.digest_at is not None and now.time() >= notices.digest_at:
-        due.append(Notice(f"digest {now:%Y-%m-%d}", ""))
-    told = []
-    with Journal(Path(store) / FILE) as journal:
-        state = {}
-        for line in journal.lines():
-            with suppress(ValueError, KeyError, TypeError):  # a damaged line at worst sends again
-                row = json.loads(line)
-                state[row["key"]] = row["event"]
-        for each in due:
-            if state.get(each.key) == SENT:
+        due[f"digest {now:%Y-%m-%d}"] = ""
+    sent = []
+    with Journal(Path(store) / FILE) as file:
+        last = {row["key"]: row["event"] for row in records(file.path, dict[str, object])}
+        for key, text in due.items():
+            if last.get(key) == SENT:
                 continue
-            _note(journal, now_s, each.key, SENT)
-            state[each.key] = SENT
-            text = each.text or digest()
+            append(file, {"time_s": now_s, "key": key, "event": SENT})
+            text = text or digest()
             if send(text.partition("\n")[0][:100], text):
-                told.append(each.key)
-            else:
-                _note(journal, now_s, each.key, FAILED)  # tried again next time
-    return told
-
-
-def _note(journal: Journal, now_s: float, key: str, event: str) -> None:
-    line = json.dumps({"time_s": now_s, "key": key, "event": event}, ensure_ascii=False)
-    journal.append(f"{line}\n".encode())
+                sent.append(key)
+            else:  # tried again next time
+                append(file, {"time_s": now_s, "key": key, "event": FAILED})
+    return sent

@@ -15,15 +15,16 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.lemon_model import DAYS_PER_MONTH
-from holdfast.fleet.live.following import follow
-from holdfast.fleet.live.journal import AS_BAD, OVER, Life
+from holdfast.fleet.live.following import Amount, follow
+from holdfast.fleet.live.journal import AS_BAD, OUT, OVER, Life, named
 from holdfast.fleet.live.judge import FEWEST_DUE
 from holdfast.fleet.live.rules import history
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
-from holdfast.fleet.losses import GPU_HOURS, Goodput, goodput
-from holdfast.fleet.node_ranking import Lemons, lemons
+from holdfast.fleet.losses import GPU_HOURS
 from holdfast.fleet.schema import Row
+from holdfast.fleet.wording import brief_interval
 from holdfast.numbers import brief, number, probability
 from holdfast.tables import literal
 
@@ -41,16 +42,19 @@ class Proposal:
     # Hours a month that it wins, of GPUs (of nodes where the log has none); None: not known
     wins: float | None
     wins_ci95: tuple[float, float] | None
-    costs: (
-        float | None
-    )  # Hours, once: the node's own while it is repaired; None: no repair is in the log
+    costs: float | None  # Hours, once: the node's own during a repair; None: the log has no repair
     unit: str  # "GPU-hours" or "node-hours"
     state: str = ""  # The last event of the journal, if it is an open one
+    command: str = ""  # Of its approval
 
     @property
-    def reason(self) -> str:
-        """What Slurm shows beside the drained node."""
-        return f"holdfast {self.id}: {self.evidence}".replace("−", "-")
+    def gain(self) -> str:
+        """What a pull wins and costs, in a sentence."""
+        if self.wins is None or self.wins_ci95 is None:
+            return "what it wins cannot be told: the log shows no loss, or is shorter than a day."
+        wins = f"{brief(self.wins)} {brief_interval(*self.wins_ci95)} {self.unit} a month"
+        costs = f", costs about {brief(self.costs)} once" if self.costs else ""
+        return f"{self.evidence}; wins {wins}{costs}."
 
 
 def life_id(cluster: str, node: str, lived: int) -> str:
@@ -58,63 +62,67 @@ def life_id(cluster: str, node: str, lived: int) -> str:
     return hashlib.sha256(f"{cluster}\n{node}\n{lived}".encode()).hexdigest()[:8]
 
 
-def proposals(log: FleetLog, lives: dict[str, Life]) -> list[Proposal]:
-    """The nodes to pull that are in service, the largest win first.
+def proposals(analysis: Analysis, lives: dict[str, Life]) -> list[Proposal]:
+    """The nodes to pull, the largest win first; without those that are out, or rejected.
 
     Args:
-        log: an open log.
+        analysis: of an open log.
         lives: those of the journal.
     """
-    ranked = lemons(log)
-    cost = goodput(log)
-    rows = {row["node"]: row for row in ranked.nodes.to_pylist()}
-    found = [_proposal(log, ranked, rows[name], cost, lives) for name in ranked.lemons]
-    return sorted(found, key=lambda each: (-(each.wins or 0.0), each.node))
+    lemons = analysis.lemons.lemons
+    rows = [row for row in analysis.lemons.nodes.to_pylist() if row["node"] in lemons]
+    every = [_proposal(analysis, row, lives) for row in rows]
+    waiting = [each for each in every if each.state not in ("rejected", *OUT)]
+    return sorted(waiting, key=lambda each: (-(each.wins or 0.0), each.node))
 
 
-def _proposal(
-    log: FleetLog, ranked: Lemons, row: Row, cost: Goodput, lives: dict[str, Life]
-) -> Proposal:
+def blind(analysis: Analysis) -> str:
+    """Why the log cannot tell which node to pull; "" if it can."""
+    return analysis.lemons.blind if analysis.lemons.verdict == "unknown" else ""
+
+
+def _proposal(analysis: Analysis, row: Row, lives: dict[str, Life]) -> Proposal:
     cluster, _, node = row["node"].rpartition(":")
     own = [life for life in lives.values() if (life.cluster, life.node) == (cluster, node)]
-    open_ = next((life for life in own if life.state not in OVER), None)
-    wins, ends = _wins(log, ranked, row, cost)
-    evidence = (
-        f"{number(row['failures'], 1)} failures in {number(row['node_days'])} node-days, "
-        f"q = {probability(row['q_value'])}"
-    )
+    id_, state = life_id(cluster, node, len(own)), ""
+    for life in own:
+        if life.state not in OVER:
+            id_, state = life.id, life.state
+    wins = _wins(analysis, row)
+    unit = analysis.goodput.unit
     return Proposal(
-        open_.id if open_ else life_id(cluster, node, len(own)),
+        id_,
         cluster,
         node,
-        evidence,
-        wins,
-        ends,
-        _repair(log, row["node"], cost.unit),
-        cost.unit,
-        open_.state if open_ else "",
+        f"{number(row['failures'], 1)} failures in {number(row['node_days'])} node-days, "
+        f"q = {probability(row['q_value'])}",
+        wins.value if wins else None,
+        wins[1:] if wins else None,
+        _repair(analysis.log, row["node"], unit),
+        unit,
+        state,
     )
 
 
-def _wins(
-    log: FleetLog, ranked: Lemons, row: Row, cost: Goodput
-) -> tuple[float | None, tuple[float, float] | None]:
-    """Hours a month that a pulled node wins, and their 95 % interval."""
-    failures = sum(ranked.nodes["failures"].to_pylist())
+def _wins(analysis: Analysis, row: Row) -> Amount | None:
+    """Hours a month that a pulled node wins."""
+    log, cost = analysis.log, analysis.goodput
+    failures = sum(analysis.lemons.nodes["failures"].to_pylist())
     lost = cost.by_attempt["gpu_hours"].to_numpy()
-    is_short = log.end_s - log.begin_s < DAY_S  # what happens in a month it does not tell
-    if is_short or cost.verdict == "unknown" or not failures or not lost.sum():
-        return None, None
+    days = (log.end_s - log.begin_s) / DAY_S
+    # What happens in a month a log of less than a day does not tell.
+    if days < 1 or cost.verdict == "unknown" or not failures or not lost.sum():
+        return None
     # 1. Hours per failure of the fleet: the node's own are too few.
     each = float(lost.sum()) / failures
     spread = math.exp(Z95 * math.sqrt(float((lost**2).sum())) / float(lost.sum()))
     # 2. Failures a month that it has beyond the usual ones.
-    days = row["node_days"] / (max(log.end_s - log.begin_s, 1.0) / DAY_S) * DAYS_PER_MONTH
-    rate, low, high = (
-        max(row[f"shrunk_rate{end}"] - row["usual_rate"], 0.0) / 1000 * days
+    month = row["node_days"] / days * DAYS_PER_MONTH / 1000
+    value, low, high = (
+        max(row[f"shrunk_rate{end}"] - row["usual_rate"], 0.0) * month * each
         for end in ("", "_low", "_high")
     )
-    return rate * each, (low * each / spread, high * each * spread)
+    return Amount(value, low / spread, high * spread)
 
 
 def _repair(log: FleetLog, node: str, unit: str) -> float | None:
@@ -128,22 +136,24 @@ def _repair(log: FleetLog, node: str, unit: str) -> float | None:
 
 
 def after_return(log: FleetLog, life: Life) -> str:
-    """What became of a node since it is back, beside matched nodes; "" while it is too early to say."""
-    begin_s, end_s = life.when("drained"), life.when("returned")
-    name = f"{life.cluster}:{life.node}" if life.cluster else life.node
+    """What became of a node since it is back, beside matched nodes; "" if that is too early, or not new."""
+    times = {step.event: step.time_s for step in life.steps}  # the last of each event
+    begin_s, end_s = (times.get(event, math.inf) for event in ("drained", "returned"))
     past = history(log)
-    places = {each: place for place, each in enumerate(past.nodes["node"].to_pylist())}
-    if begin_s is None or end_s is None or end_s >= log.end_s or name not in places:
+    names = past.nodes["node"].to_pylist()
+    if max(begin_s, end_s) >= log.end_s or named(life) not in names:
         return ""
-    found = follow(past, [(places[name], begin_s, end_s)], log.end_s - end_s)
-    since, matched = found.failures, found.matched_failures
+    after = follow(past, [(names.index(named(life)), begin_s, end_s)], log.end_s - end_s)
+    since, matched = after.failures, after.matched_failures
     text = (
-        f"{brief(since.value)} failures in {brief(found.node_days)} node-days since, "
+        f"{brief(since.value)} failures in {brief(after.node_days)} node-days since, "
         f"{brief(matched.value)} on matched nodes"
     )
+    due = (after.before or 0.0) * after.node_days
+    verdict = ""
     if (since - matched).low > 0:
-        return f"{AS_BAD}: {text}"
-    due = (found.before or 0.0) * found.node_days
-    if due >= FEWEST_DUE and since.high < due:
-        return f"mended: {text}; {brief(due)} were due at its old rate"
-    return ""
+        verdict = AS_BAD
+    elif due >= FEWEST_DUE and since.high < due:
+        verdict, text = "mended", f"{text}; {brief(due)} were due at its old rate"
+    is_new = verdict and not life.steps[-1].why.startswith(f"{verdict}: ")
+    return f"{verdict}: {text}" if is_new else ""
