@@ -266,10 +266,10 @@ def lemons(log: AnyLog) -> Lemons:
     detector.fit(
         found.table["node"].to_pylist(),
         **{name: columns[name] for name in GIVEN},
-        exposure=found.exposure,
+        exposure=found.evidence.exposure,
         kinds=found.kinds,
         signals={name: columns[name] for name in SIGNALS},
-        p_values_without=found.p_values_without,
+        p_values_without=found.evidence.p_values_without,
         window_days=window_days,
     )
     return Lemons(detector, out=_out_of_service(log), log=log)

@@ -8,7 +8,6 @@ costs the repair, on all GPUs of the node, as far as it was not out anyway.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.lemon_model import DAYS_PER_MONTH
 from holdfast.fleet.live.following import Amount, Followed, follow
-from holdfast.fleet.live.rules import History, Rule, RuleFile, firings, history, read_rules
+from holdfast.fleet.live.rules import History, Rule, RuleFile, history, pulls, read_rules
 from holdfast.fleet.log import DAY_S, HOUR_S, AnyLog, open_log
 from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
 from holdfast.fleet.schema import Row
@@ -197,14 +196,9 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
     """Replay one rule; a node is not pulled again within the horizon."""
     log = past.log
     names = past.nodes["node"].to_pylist()
-    pulls: list[tuple[int, float]] = []
-    last: dict[int, float] = {}
-    for place, at_s in firings(past, rule):
-        if at_s >= last.get(place, -math.inf) + horizon_s:
-            last[place] = at_s
-            pulls.append((place, at_s))
+    pulled = pulls(past, rule, horizon_s)
     # Those near the end of the log have their cost behind them, and what they save before them
-    done = [(place, at_s, at_s) for place, at_s in pulls if at_s + horizon_s <= log.end_s]
+    done = [(place, at_s, at_s) for place, at_s in pulled if at_s + horizon_s <= log.end_s]
     found = follow(past, done, horizon_s, out)
     # What a pull costs: the time stated, or as long as nodes were out in this log; less what they were out
     # anyway, as after the failure that made the rule fire
@@ -242,9 +236,9 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
     return {
         "rule": rule.name,
         "in_force": rule.in_force,
-        "pulled": [{"node": names[place], "time_s": at_s} for place, at_s in pulls],
-        "pulls": len(pulls),
-        "nodes": len(last),
+        "pulled": [{"node": names[place], "time_s": at_s} for place, at_s in pulled],
+        "pulls": len(pulled),
+        "nodes": len({place for place, _ in pulled}),
         "followed": found.full,
         "again": found.again,
         "failed_again": found.again / found.full if found.full else None,
@@ -255,13 +249,13 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
         **_flat("cost", cost),
         **_flat("wasted", wasted),
         **_flat("net", net if found.full else None),
-        "verdict": _verdict(found, net, len(pulls)),
+        "verdict": _verdict(found, net, len(pulled)),
     }
 
 
-def _verdict(found: Followed, net: Amount | None, pulls: int) -> str:
+def _verdict(found: Followed, net: Amount | None, count: int) -> str:
     """The verdict on a rule, one of `VERDICTS`."""
-    if not pulls:
+    if not count:
         return "no pull"
     if not found.full:
         return "unmatched" if found.unmatched else "short"
