@@ -93,7 +93,7 @@ class History:
     """What happened on each node of a log, in order of time."""
 
     log: FleetLog
-    nodes: pa.Table  # node, gpus
+    nodes: pa.Table  # place, node, gpus; also the table "places" of the log
     kinds: FloatArray  # A number for each kind of node, shape (nodes,)
     # place (of the node), node, incident, node_count, blame, known, stop_s, cluster, hours (GPU-hours or
     # node-hours that its attempts lost, first order)
@@ -207,11 +207,15 @@ def history(log: FleetLog) -> History:
         ) AS parts GROUP BY node, node_count, part ORDER BY part, node, node_count"""
     )
     log.engine.load("used_nodes", pa.table({"node": days["node"].unique()}))
-    nodes = log.arrow(
-        f"""SELECT node, CAST(coalesce(max(gpus), 0) AS DOUBLE) AS gpus FROM (
+    named = log.keep(
+        "places",
+        f"""SELECT row_number() OVER (ORDER BY node) - 1 AS place, node,
+            CAST(coalesce(max(gpus), 0) AS DOUBLE) AS gpus
+        FROM (
             SELECT node, gpus FROM {log.table("nodes")} UNION ALL SELECT node, 0 FROM used_nodes
-        ) AS named WHERE node IS NOT NULL GROUP BY node ORDER BY node"""
+        ) AS named WHERE node IS NOT NULL GROUP BY node""",
     )
+    nodes = log.arrow(f"SELECT * FROM {named} ORDER BY place")
     places = nodes["node"].combine_chunks()
     found, days = (
         each.append_column("place", pc.index_in(each["node"], places)) for each in (found, days)
@@ -259,7 +263,7 @@ def _checks(past: History, rule: Rule) -> Signs:
     key = (
         """concat("check", '|', coalesce(severity, ''), '|', coalesce(CAST(xid AS VARCHAR), ''))"""
     )
-    failed = f"""FROM {log.table("health")}
+    failed = f"""FROM {log.table("health")} JOIN places USING (node)
         WHERE result = 'fail' AND time_s BETWEEN {log.begin_s} AND {log.end_s}"""
     kinds = log.rows(f'SELECT DISTINCT {key} AS key, "check", severity, xid {failed}')
     told = log.taxonomy.classify(*([row[name] for row in kinds] for name in ("check", "xid")))
@@ -272,11 +276,10 @@ def _checks(past: History, rule: Rule) -> Signs:
     if not named:
         return []
     events = log.arrow(
-        f"SELECT node, time_s {failed} AND {key} IN {literal(named)} ORDER BY time_s, node"
+        f"""SELECT place, time_s, 1.0 AS weight {failed}
+            AND {key} IN {literal(named)} ORDER BY time_s, place"""
     )
-    place = pc.index_in(events["node"], past.nodes["node"].combine_chunks())
-    rows = zip(place.to_pylist(), events["time_s"].to_pylist(), strict=True)
-    return ((node, at_s, 1.0) for node, at_s in rows if node is not None)
+    return zip(*(column.to_pylist() for column in events.columns), strict=True)
 
 
 def _lemons(past: History, rule: Rule) -> Signs:
