@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -140,19 +141,24 @@ def gamma_prior(counts: FloatArray, exposure: FloatArray) -> tuple[float, float]
     if count.sum() == 0 or count.size < 2:
         return None
 
+    ratio = float(days.sum() / count.sum())  # b / a, where the search for the next b begins
+
     def best_b(a: float) -> float:
         # The sum is convex too, so Newton's method from the left of the root converges upwards; a
         # step from the right may fall below zero and is cut short.
-        b = a * float(days.sum() / count.sum())
+        nonlocal ratio
+        b = a * ratio
         for _ in range(100):
-            value = float(((a * days - b * count) / (b + days)).sum())
-            slope = -float((days * (count + a) / (b + days) ** 2).sum())
+            value = ((a * days - b * count) / (b + days)).sum()
+            slope = -(days * (count + a) / (b + days) ** 2).sum()
             following = max(b - value / slope, b / 10)
             if abs(following - b) <= 1e-12 * b:
                 break
             b = following
+        ratio = b / a
         return b
 
+    @cache  # each step of the search has one point of the last
     def likelihood(log_a: float) -> float:
         a = math.exp(log_a)
         b = best_b(a)
@@ -161,12 +167,12 @@ def gamma_prior(counts: FloatArray, exposure: FloatArray) -> tuple[float, float]
         return float((terms - a * np.log1p(days / b)).sum())
 
     grid = np.linspace(math.log(1e-4), math.log(10 * NO_SPREAD), 42)
-    top = int(np.argmax([likelihood(float(log_a)) for log_a in grid]))
-    low, high = float(grid[max(top - 1, 0)]), float(grid[min(top + 1, grid.size - 1)])
+    top = int(np.argmax([*map(likelihood, grid)]))
+    low, high = grid[max(top - 1, 0)], grid[min(top + 1, grid.size - 1)]
     golden = (math.sqrt(5) - 1) / 2
     for _ in range(40):
         left, right = high - golden * (high - low), low + golden * (high - low)
-        if likelihood(left) > likelihood(right):
+        if likelihood(round(left, 12)) > likelihood(round(right, 12)):
             high = right
         else:
             low = left

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from exposures import exposure as rows_of_exposure
 from logs import Attempt, Log, Outage
 
 import holdfast.fleet as fleet
 from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.gaps import other_nodes
-from holdfast.fleet.lemon_statistics import BlameExposure
 
 DAY = 86_400
 SPAN_S = 40 * DAY
@@ -171,8 +171,8 @@ def test_each_kind_has_exposure_of_its_own() -> None:
     first, second = ["a", "b"], ["c", "d", "e"]
     apart = [rows(first, ["a", "b"]), rows(second, ["d"])]
     joined = {name: [*apart[0][name], *apart[1][name]] for name in apart[0]}
-    both = BlameExposure.from_rows([*first, *second], kinds=[8, 8, 0, 0, 0], **joined)
-    ones = [BlameExposure.from_rows(n, **of) for n, of in zip((first, second), apart, strict=True)]
+    both = rows_of_exposure([*first, *second], kinds=[8, 8, 0, 0, 0], **joined)
+    ones = [rows_of_exposure(n, **of) for n, of in zip((first, second), apart, strict=True)]
     assert both.sizes.tolist() == [1, 2, 1, 2]
     # The kind without GPUs comes first.
     assert both.node_days[2:, :2].tolist() == ones[1].node_days.tolist()

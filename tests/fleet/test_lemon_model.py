@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from exposures import exposure as rows_of_exposure
 from scipy import stats
 
 from holdfast.errors import InputError
@@ -167,7 +168,7 @@ def test_shared_blame_keeps_its_error_rate(named_share):
 
 
 def test_exposure_collected_from_rows():
-    exposure = BlameExposure.from_rows(
+    exposure = rows_of_exposure(
         ["a", "b"],
         node=["b", "a", "b", "a", "b"],
         size=[1, 2, 3, 8, 8],
@@ -288,7 +289,7 @@ def test_shared_blame_still_ranks_the_nodes():
             blame[part] += 1 / size
             failures += 1
     names = [f"n{place}" for place in range(nodes)]
-    exposure = BlameExposure.from_rows(
+    exposure = rows_of_exposure(
         names,
         node=names,
         size=[size] * nodes,

@@ -77,7 +77,7 @@ class LemonDetector:
         kinds: npt.ArrayLike | None = None,
         jobs: npt.ArrayLike | None = None,
         signals: Mapping[str, npt.ArrayLike] | None = None,
-        p_values_without: Callable[[str], FloatArray] | None = None,
+        p_values_without: Callable[[int, Sequence[int]], Mapping[int, float]] | None = None,
         window_days: float = 28.0,
     ) -> Self:
         """Test, shrink and rank the nodes. All arrays are parallel to `nodes`, shape (n,).
@@ -97,8 +97,9 @@ class LemonDetector:
             jobs: different jobs among them: one may fail by itself, on whatever node. Not given: each
                 failure is of another.
             signals: any of the seven `SIGNALS`.
-            p_values_without: the p-values of all nodes, shape (n,), on the failures that do not blame
-                the named node. Without it, nodes that always run together are blamed together.
+            p_values_without: the p-values of those of some nodes (places) that share failures with a
+                node (place), on the failures that do not blame it: `Evidence.p_values_without`. Without
+                it, nodes that always run together are blamed together.
             window_days: days that the data span.
 
         Raises:
@@ -178,12 +179,11 @@ class LemonDetector:
         lemon = q_value < self.alpha
         if jobs is not None:
             lemon &= _column("jobs", jobs, names.size) > 1
-        lemon = lemon[order]
         by_rule = (above >= SIGNALS_NEEDED)[order]
-        suspects = names[order][lemon].tolist()
-        others = self._confounded(names, suspects, p_values_without)
-        self.lemons_ = [name for name in suspects if name not in others]
-        groups = {tuple(sorted((name, *shared))) for name, shared in others.items()}
+        suspects = order[lemon[order]].tolist()
+        others = self._confounded(suspects, p_values_without)
+        self.lemons_ = [names[place] for place in suspects if place not in others]
+        groups = {tuple(sorted(names[[place, *shared]])) for place, shared in others.items()}
         self.not_separable_ = [list(group) for group in sorted(groups)]
         self.rule_lemons_ = names[order][by_rule].tolist()
         return self
@@ -209,20 +209,21 @@ class LemonDetector:
 
     def _confounded(
         self,
-        names: npt.NDArray[np.object_],
-        suspects: list[str],
-        p_values_without: Callable[[str], FloatArray] | None,
-    ) -> dict[str, list[str]]:
-        """The suspects that only failures shared with other suspects make suspect, with those others."""
+        suspects: list[int],
+        p_values_without: Callable[[int, Sequence[int]], Mapping[int, float]] | None,
+    ) -> dict[int, list[int]]:
+        """The suspects that only failures shared with other suspects make suspect, with those others.
+
+        Failures of others, left out, leave a p-value where it is or lower it.
+        """
         if p_values_without is None:
             return {}
-        p_values = ((other, p_values_without(other)) for other in suspects)
-        left = {other: dict(zip(names, p_value, strict=True)) for other, p_value in p_values}
+        left = {other: p_values_without(other, suspects) for other in suspects}
         shared = {
-            name: [each for each in suspects if each != name and left[each][name] >= self.alpha]
-            for name in suspects
+            place: [other for other in suspects if left[other].get(place, 0.0) >= self.alpha]
+            for place in suspects
         }
-        return {name: others for name, others in shared.items() if others}
+        return {place: others for place, others in shared.items() if others}
 
     def _signals_above(
         self, signals: Mapping[str, npt.ArrayLike] | None, count: int

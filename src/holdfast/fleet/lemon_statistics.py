@@ -29,13 +29,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.stats import FloatArray
+
+LEAST_LOG = -745.0  # The exponential of less is zero
 
 
 def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:
@@ -68,73 +71,27 @@ class BlameExposure:
     attempt_days: FloatArray | None = None
 
     @classmethod
-    def from_rows(
+    def of_classes(
         cls,
-        nodes: Sequence[str],
-        *,
-        kinds: npt.ArrayLike | None = None,
-        node: npt.ArrayLike,
-        size: npt.ArrayLike,
-        node_days: npt.ArrayLike,
-        attempt_days: npt.ArrayLike | None = None,
-        failure_node: npt.ArrayLike = (),
-        failure_size: npt.ArrayLike,
-        failure_blame: npt.ArrayLike,
-        failure_known: npt.ArrayLike,
+        sizes: npt.NDArray[np.int64],
+        days: Sequence[FloatArray],
+        sure: FloatArray,
+        shared: FloatArray,
     ) -> Self:
-        """Collect long tables into classes of size 1, 2-3, 4-7, 8-15 ... of each kind.
+        """From `node_days`, and `attempt_days` or nothing, and failures of each class, shape (k,).
 
         A class with failures but no time (its attempts failed at once) joins the next smaller class
         that ran, else the next larger: a larger jump is conservative.
-
-        Args:
-            nodes: names, in the order of the detector's, shape (n,).
-            kinds: a number for each kind, shape (n,); None: all nodes are of one.
-            node: of each row of exposure, shape (m,), all in `nodes`.
-            size: nodes of the attempts of that row, shape (m,).
-            node_days: that the node spent in them, shape (m,).
-            attempt_days: the same where overlapping attempts count each, shape (m,).
-            failure_node: whom each row of blame blames, shape (f,); needed if there are several kinds.
-            failure_size: nodes of the failed attempt, of each row of blame, shape (f,).
-            failure_blame: what the row adds to one node's blame, shape (f,).
-            failure_known: whether it is a whole failure known to be the node's, shape (f,).
         """
-        at = {name: i for i, name in enumerate(nodes)}
-        row, blamed = (
-            np.array([at[name] for name in np.asarray(each, dtype=object)], dtype=np.int64)
-            for each in (node, failure_node)
-        )
-        # 1. The class of size of each row of exposure [m] and of blame [f]; kinds follow each other.
-        column = _size_class(size)
-        failed = _size_class(failure_size)
-        sizes = 2 ** np.arange(int(max(column.max(initial=0), failed.max(initial=0))) + 1)
-        if kinds is not None:
-            of_kinds, kind = np.unique(kinds, return_inverse=True)
-            column += sizes.size * kind[row]
-            failed += sizes.size * kind[blamed]
-            sizes = np.tile(sizes, of_kinds.size)
-        classes = sizes.size
-        # 2. Days of each node in each class, [n, k]; failures of each class, [k].
-        days, each = np.zeros((2, len(at), classes))
-        np.add.at(days, (row, column), np.asarray(node_days, dtype=np.float64))
-        if attempt_days is not None:
-            np.add.at(each, (row, column), np.asarray(attempt_days, dtype=np.float64))
-        blame = np.asarray(failure_blame, np.float64)
-        whole = np.asarray(failure_known, dtype=bool)
-        known = np.zeros(classes)
-        shared = np.zeros(classes)
-        np.add.at(known, failed[whole], blame[whole])
-        np.add.at(shared, failed[~whole], blame[~whole])
-        # 3. Failures of a class without time join a class that ran, so that no failure is left out.
-        ran = days.sum(axis=0) > 0
-        for empty in np.flatnonzero(~ran & (known + shared > 0)):
+        ran = days[0].sum(axis=0) > 0
+        for empty in np.flatnonzero(~ran & (sure + shared > 0)):
             homes = np.flatnonzero(ran & ((sizes > 1) | (shared[empty] == 0)))
             if homes.size:
                 below = homes[homes < empty]
                 home = below[-1] if below.size else homes[0]
-                known[home], known[empty] = known[home] + known[empty], 0.0
-                shared[home], shared[empty] = shared[home] + shared[empty], 0.0
-        return cls(sizes, days, known, shared, None if attempt_days is None else each)
+                for each in (sure, shared):
+                    each[home], each[empty] = each[home] + each[empty], 0.0
+        return cls(sizes, days[0], sure, shared, *days[1:])
 
     @property
     def blame_scale(self) -> float:
@@ -162,8 +119,86 @@ class BlameExposure:
         return shares
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """Failures and whom they blame, beside the exposure, by class of size: 1, 2-3, 4-7, 8-15 ... nodes.
+
+    Each kind of node has classes of its own.
+    """
+
+    sizes: npt.NDArray[np.int64]  # Of the classes, shape (k,)
+    cells: npt.NDArray[np.int64]  # Of the rows of exposure: node * k + class
+    days: Sequence[FloatArray]  # `BlameExposure.node_days`, and `attempt_days` or nothing
+    # Columns of the rows of blame, shape (f,): failure, node, class, what it adds to the node's blame, and
+    # that again if the failure is known to be the node's, else 0
+    rows: Sequence[npt.NDArray[Any]]
+
+    @classmethod
+    def from_rows(
+        cls, kinds: npt.ArrayLike, used: Sequence[npt.ArrayLike], blamed: Sequence[npt.ArrayLike]
+    ) -> Self:
+        """Sort long tables into classes. Nodes are named by their places, 0 .. n - 1.
+
+        Args:
+            kinds: a number for each kind of node, shape (n,).
+            used: columns of exposure, shape (m,): node, nodes of the attempts, `days`.
+            blamed: columns, shape (f,): failure, node, nodes of the attempt, blame, whether it is known.
+        """
+        place, size, *days = map(np.asarray, used)
+        failure, node, failed, blame, known = map(np.asarray, blamed)
+        of_kinds, kind = np.unique(kinds, return_inverse=True)
+        powers = [np.frexp(each.astype(np.float64))[1] - 1 for each in (size, failed)]
+        count = 1 + max(int(each.max(initial=0)) for each in powers)
+        column, classes = (
+            each + count * kind[of] for of, each in zip((place, node), powers, strict=True)
+        )
+        sizes = np.tile(2 ** np.arange(count), of_kinds.size)
+        cells = place * sizes.size + column
+        shaped = [summed(cells, each, (len(kind), sizes.size)) for each in days]
+        return cls(sizes, cells, shaped, [failure, node, classes, blame, blame * known])
+
+    def first(self, rows: int, days: FloatArray) -> Self:
+        """The first rows of blame, beside other days."""
+        return replace(self, days=[days], rows=[each[:rows] for each in self.rows])
+
+    def _sums(self, chosen: Any = slice(None)) -> list[FloatArray]:
+        """Of some rows: blame of each node and the known part of it, that of each class and the rest."""
+        _, place, classes, blame, known = (each[chosen] for each in self.rows)
+        of_nodes = [summed(place, each, (len(self.days[0]),)) for each in (blame, known)]
+        parts = (known, blame - known)
+        return of_nodes + [summed(classes, each, self.sizes.shape) for each in parts]
+
+    @cached_property
+    def sums(self) -> list[FloatArray]:
+        """Blame of each node and the known part of it, shape (n,); known and shared by class, (k,)."""
+        return self._sums()
+
+    @cached_property
+    def exposure(self) -> BlameExposure:
+        """Node-days and failures by size of attempt."""
+        return BlameExposure.of_classes(self.sizes, self.days, *self.sums[2:])
+
+    def p_values_without(self, place: int, suspects: Sequence[int]) -> dict[int, float]:
+        """Of the suspects that share failures with a node, on the failures that do not blame it."""
+        failure, places = self.rows[:2]
+        named = np.zeros(failure.max(initial=0) + 1, bool)
+        named[failure[places == place]] = True
+        mine = np.flatnonzero(named[failure])
+        blamed = {*places[mine].tolist()} - {place}
+        sharing = [each for each in suspects if each in blamed]
+        if not sharing:
+            return {}
+        left = [of - part for of, part in zip(self.sums, self._sums(mine), strict=True)]
+        exposure = BlameExposure.of_classes(self.sizes, self.days, *left[2:])
+        p_values = split_p_values(left[0], left[1], exposure, sharing)
+        return dict(zip(sharing, p_values.tolist(), strict=True))
+
+
 def split_p_values(
-    blame: FloatArray, known_failures: FloatArray, exposure: BlameExposure
+    blame: FloatArray,
+    known_failures: FloatArray,
+    exposure: BlameExposure,
+    rows: slice | Sequence[int] = slice(None),
 ) -> FloatArray:
     """Upper-tail p-values of known plus shared blame, shape (n,).
 
@@ -171,32 +206,34 @@ def split_p_values(
         blame: 1 per known failure, 1/c per other failure of a c-node attempt, shape (n,).
         known_failures: the whole part of it with blame 1, shape (n,).
         exposure: by size of attempt.
+        rows: places of the nodes to test; all of them by default.
     """
     from scipy.special import gammaln, xlog1py, xlogy
 
     # P(blame >= observed) = sum over how many of the known failures fall on the node: the equation on top.
     total = float(known_failures.sum())
-    shares = exposure.shares
+    shares, blame = exposure.shares[rows], blame[rows]
     share = shares @ exposure.known_failures / max(total, 1.0)
     jump = 1 / exposure.sizes
     jumps = shares * (exposure.shared_failures * exposure.sizes)
     p_value = _binomial_tail(np.ceil(blame - 1e-9), total, share)
-    for j in range(math.ceil(float(blame.max(initial=0.0)))):
-        if j > total:
-            break
-        ways = float(gammaln(total + 1) - gammaln(j + 1) - gammaln(total - j + 1))
-        log_pmf = ways + xlogy(j, share) + xlog1py(total - j, -share)
-        left = blame - j
-        open_ = left > 1e-9
-        log_bound = np.zeros(blame.shape)
-        log_bound[open_] = _log_chernoff(left[open_], jumps[open_], jump)
-        p_value += np.where(open_, np.exp(log_pmf + log_bound), 0.0)
-    return np.minimum(p_value, 1.0)
+    # A row for each node and each part of its blame that may be known, j = 0 .. B - 1
+    parts = np.minimum(np.ceil(blame), total + 1).astype(np.int64)
+    at = np.repeat(np.arange(blame.size), parts)
+    j = np.arange(at.size) - np.repeat(parts.cumsum() - parts, parts)
+    ways = gammaln(total + 1) - gammaln(j + 1) - gammaln(total - j + 1)
+    log_pmf = ways + xlogy(j, share[at]) + xlog1py(total - j, -share[at])
+    left = blame[at] - j
+    counts = (left > 1e-9) & (log_pmf > LEAST_LOG)
+    at = at[counts]
+    log_p = log_pmf[counts] + _log_chernoff(left[counts], jumps[at], jump)
+    return np.minimum(p_value + np.bincount(at, np.exp(log_p), blame.size), 1.0)
 
 
-def _size_class(size: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """0 for 1 node, 1 for 2-3, 2 for 4-7 ..."""
-    return np.asarray(np.frexp(np.asarray(size, dtype=np.float64))[1] - 1, dtype=np.int64)
+def summed(at: npt.ArrayLike, weights: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Sums of weights by place, in an array of some shape."""
+    sums = np.asarray(np.bincount(at, weights, math.prod(shape)), np.float64)
+    return sums.reshape(shape)
 
 
 def _binomial_tail(count: FloatArray, total: float, share: FloatArray) -> FloatArray:

@@ -270,15 +270,15 @@ def lemons(log: AnyLog) -> Lemons:
         )
     if one_sided(log):
         return no_nodes(log)
-    evidence = node_signals(log)
-    columns = {name: evidence.table[name].to_numpy() for name in evidence.table.column_names}
+    signals = node_signals(log)
+    columns = {name: signals.table[name].to_numpy() for name in signals.table.column_names}
     detector.fit(
-        evidence.table["node"].to_pylist(),
+        signals.table["node"].to_pylist(),
         **{name: columns[name] for name in GIVEN},
-        exposure=evidence.exposure,
-        kinds=evidence.kinds,
+        exposure=signals.evidence.exposure,
+        kinds=signals.kinds,
         signals={name: columns[name] for name in SIGNALS},
-        p_values_without=evidence.p_values_without,
+        p_values_without=signals.evidence.p_values_without,
         window_days=window_days,
     )
     return Lemons(detector, out=_out_of_service(log), log=log)

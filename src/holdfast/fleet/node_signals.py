@@ -5,7 +5,7 @@ Signals and window: Kokolis et al., arXiv 2410.21680v2, section on lemon nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.incidents import node_incidents, witnesses
-from holdfast.fleet.lemon_statistics import BlameExposure, FloatArray, split_p_values
-from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
+from holdfast.fleet.lemon_statistics import Evidence
+from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, once
 from holdfast.fleet.node_time import ANY_SIZE, has_whole_nodes, node_time
+from holdfast.stats import FloatArray
 from holdfast.tables import literal
 
 TICKET = "ticket"
@@ -75,61 +76,41 @@ class NodeSignals:
     table: pa.Table
     days: pa.Table  # Exposure: node, node_count (of the attempts), node_days, attempt_days
     incidents: pa.Table  # Of `node_incidents`
-    # Answers of `p_values_without`, by the incidents left out.
-    retests: dict[frozenset[int], FloatArray] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kinds(self) -> FloatArray:
-        """The GPUs of each node, shape (n,); few nodes with as many are of the most frequent kind.
-
-        (They may be ones on which no job had all GPUs, where no inventory tells.) Those of another
-        cluster are another kind, by a fraction: where all nodes fail more often, none of them is a lemon.
-        """
-        gpus = self.table["gpus"].to_numpy()
-        values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
-        counts[values == 0] = 0
-        rare = (values > 0) & (counts < LEAST_KIND * counts.sum())
-        clusters = [name.rpartition(":")[0] for name in self.table["node"].to_pylist()]
-        _, cluster = np.unique(clusters, return_inverse=True)
-        kinds = np.where(rare, values[counts.argmax()], values)[place]
-        return np.asarray(kinds + cluster / (cluster.size + 1), np.float64)
+        """A number for each kind of node, shape (n,)."""
+        return kinds_of(self.table)
 
     @cached_property
-    def exposure(self) -> BlameExposure:
-        """Node-days and failures by size of attempt."""
-        return self._exposure(self.incidents)
-
-    def p_values_without(self, node: str) -> FloatArray:
-        """The p-values of all nodes on the failures that do not blame `node`, shape (n,)."""
-        keys = self.incidents["incident"]
-        nodes = self.incidents["node"]
-        mine = keys.filter(pc.equal(nodes, node)).combine_chunks()
-        failures = frozenset(mine.to_pylist())
-        if failures not in self.retests:  # one test for nodes that always run together
-            left = self.incidents.filter(pc.invert(pc.is_in(keys, value_set=mine)))
-            at = pc.index_in(left["node"], value_set=self.table["node"].combine_chunks()).to_numpy()
-            blame = np.zeros(self.table.num_rows)
-            known = np.zeros(self.table.num_rows)
-            np.add.at(blame, at, left["blame"].to_numpy())
-            np.add.at(known, at, left["known"].to_numpy())
-            self.retests[failures] = split_p_values(blame, known, self._exposure(left))
-        return self.retests[failures]
-
-    def _exposure(self, incidents: pa.Table) -> BlameExposure:
-        return BlameExposure.from_rows(
-            self.table["node"].to_pylist(),
-            kinds=self.kinds,
-            node=self.days["node"].to_pylist(),
-            size=self.days["node_count"].to_numpy(),
-            node_days=self.days["node_days"].to_numpy(),
-            attempt_days=self.days["attempt_days"].to_numpy(),
-            failure_node=incidents["node"].to_pylist(),
-            failure_size=incidents["node_count"].to_numpy(),
-            failure_blame=incidents["blame"].to_numpy(),
-            failure_known=incidents["known"].to_numpy(),
+    def evidence(self) -> Evidence:
+        """Failures and whom they blame, beside node-days by size of attempt."""
+        names = self.table["node"].combine_chunks()
+        columns = ("node_count", "node_days", "attempt_days"), ("node_count", "blame", "known")
+        used, blamed = (
+            [pc.index_in(rows["node"], names), *(rows[name] for name in of)]
+            for rows, of in zip((self.days, self.incidents), columns, strict=True)
         )
+        return Evidence.from_rows(self.kinds, used, [self.incidents["incident"], *blamed])
 
 
+def kinds_of(nodes: pa.Table) -> FloatArray:
+    """The GPUs of each node, shape (n,); few nodes with as many are of the most frequent kind.
+
+    (They may be ones on which no job had all GPUs, where no inventory tells.) Those of another
+    cluster are another kind, by a fraction: where all nodes fail more often, none of them is a lemon.
+    """
+    gpus = nodes["gpus"].to_numpy()
+    values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
+    counts[values == 0] = 0
+    rare = (values > 0) & (counts < LEAST_KIND * counts.sum())
+    clusters = [name.rpartition(":")[0] for name in nodes["node"].to_pylist()]
+    _, cluster = np.unique(clusters, return_inverse=True)
+    kinds = np.where(rare, values[counts.argmax()], values)[place]
+    return np.asarray(kinds + cluster / (cluster.size + 1), np.float64)
+
+
+@once
 def node_signals(log: FleetLog) -> NodeSignals:
     """Count exposure, failures and signals of every node of a log."""
     since = literal(float(log.end_s - log.assumptions.lemon_window_s))

@@ -8,7 +8,6 @@ costs the repair, on all GPUs of the node, as far as it was not out anyway.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.gaps import Doubtful
 from holdfast.fleet.lemon_model import DAYS_PER_MONTH
 from holdfast.fleet.live.following import Amount, Followed, follow
-from holdfast.fleet.live.rules import History, Rule, RuleFile, firings, history, read_rules
+from holdfast.fleet.live.rules import History, Rule, RuleFile, history, pulls, read_rules
 from holdfast.fleet.log import DAY_S, HOUR_S, AnyLog, open_log
 from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
 from holdfast.fleet.schema import Row
@@ -173,10 +172,11 @@ def judge(log: AnyLog, rules: str | Path | RuleFile) -> Judgement:
         )
     past = history(log)
     outages: list[Row] = log.rows(
-        f"""SELECT node, start_s, end_s, state, reason, coalesce(end_s, {log.end_s}) - start_s AS out_s
-        FROM {log.table("node_outages")} ORDER BY start_s, node"""
+        f"""SELECT place, start_s, end_s, state, coalesce(reason, '') AS reason,
+            coalesce(end_s, {log.end_s}) AS stop_s, coalesce(end_s, {log.end_s}) - start_s AS out_s
+        FROM {log.table("node_outages")} LEFT JOIN places USING (node) ORDER BY start_s, place"""
     )
-    outages = [{**row, "action": action_of(row["state"], row["reason"] or "")} for row in outages]
+    outages = [{**row, "action": action_of(row["state"], row["reason"])} for row in outages]
     blame, hours, place = (past.incidents[name].to_numpy() for name in ("blame", "hours", "place"))
     down_s = sum(row["out_s"] for row in outages if not row["action"])
     out = down_s / HOUR_S / max(blame.sum(), 1.0) * past.width  # hours per failure, by node
@@ -197,41 +197,32 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
     """Replay one rule; a node is not pulled again within the horizon."""
     log = past.log
     names = past.nodes["node"].to_pylist()
-    pulls: list[tuple[int, float]] = []
-    last: dict[int, float] = {}
-    for place, at_s in firings(past, rule):
-        if at_s >= last.get(place, -math.inf) + horizon_s:
-            last[place] = at_s
-            pulls.append((place, at_s))
+    pulled = pulls(past, rule, horizon_s)
     # Those near the end of the log have their cost behind them, and what they save before them
-    done = [(place, at_s, at_s) for place, at_s in pulls if at_s + horizon_s <= log.end_s]
+    done = [(place, at_s, at_s) for place, at_s in pulled if at_s + horizon_s <= log.end_s]
     found = follow(past, done, horizon_s, out)
     # What a pull costs: the time stated, or as long as nodes were out in this log; less what they were out
     # anyway, as after the failure that made the rule fire
     lengths = [row["out_s"] for row in outages if row["end_s"] is not None]
     cost = wasted = net = None
 
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for row in outages:
-        spans.setdefault(row["node"], []).append((row["start_s"], row["start_s"] + row["out_s"]))
+    node, start_s, stop_s = (
+        np.array([row[name] for row in outages]) for name in ("place", "start_s", "stop_s")
+    )
 
     def hours(length_s: float) -> float:
         extra_s = 0.0
         for place, low, _ in done:
-            high = low + max(length_s, 0.0)
-            away = (
-                max(min(high, ends) - max(low, begins), 0)
-                for begins, ends in spans.get(names[place], ())
-            )
-            extra_s += past.width[place] * max(high - low - sum(away), 0.0)
+            mine, high = node == place, low + max(length_s, 0.0)
+            away_s = np.minimum(stop_s[mine], high) - np.maximum(start_s[mine], low)
+            extra_s += past.width[place] * max(high - low - away_s.clip(0).sum(), 0.0)
         return extra_s / HOUR_S
 
     if rule.repair is not None or len(lengths) > 1:
         mean = mean_interval(lengths) if rule.repair is None else (rule.repair, 2 * (rule.repair,))
         cost = Amount(*map(hours, (mean[0], *mean[1])))
         net = found.hours - found.matched_hours - cost
-    months = (log.end_s - log.begin_s) / DAY_S / DAYS_PER_MONTH
-    open_months = months - horizon_s / DAY_S / DAYS_PER_MONTH
+    open_months = (log.end_s - log.begin_s - horizon_s) / DAY_S / DAYS_PER_MONTH
     false = found.full - found.again
     alarms = None
     if open_months > 0:
@@ -242,26 +233,28 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
     return {
         "rule": rule.name,
         "in_force": rule.in_force,
-        "pulled": [{"node": names[place], "time_s": at_s} for place, at_s in pulls],
-        "pulls": len(pulls),
-        "nodes": len(last),
+        "pulled": [{"node": names[place], "time_s": at_s} for place, at_s in pulled],
+        "pulls": len(pulled),
+        "nodes": len({place for place, _ in pulled}),
         "followed": found.full,
         "again": found.again,
         "failed_again": found.again / found.full if found.full else None,
         "matched_again": found.matched_again,
-        **_flat("false_alarms_per_month", alarms),
-        **_flat("avoided", found.failures - found.matched_failures),
-        **_flat("saved", found.hours - found.matched_hours),
-        **_flat("cost", cost),
-        **_flat("wasted", wasted),
-        **_flat("net", net if found.full else None),
-        "verdict": _verdict(found, net, len(pulls)),
+        **_flat(
+            false_alarms_per_month=alarms,
+            avoided=found.failures - found.matched_failures,
+            saved=found.hours - found.matched_hours,
+            cost=cost,
+            wasted=wasted,
+            net=net if found.full else None,
+        ),
+        "verdict": _verdict(found, net, len(pulled)),
     }
 
 
-def _verdict(found: Followed, net: Amount | None, pulls: int) -> str:
+def _verdict(found: Followed, net: Amount | None, count: int) -> str:
     """The verdict on a rule, one of `VERDICTS`."""
-    if not pulls:
+    if not count:
         return "no pull"
     if not found.full:
         return "unmatched" if found.unmatched else "short"
@@ -272,13 +265,12 @@ def _verdict(found: Followed, net: Amount | None, pulls: int) -> str:
 
 def _actions(past: History, outages: list[Row], horizon_s: float) -> Iterator[Row]:
     """Each kind of action that the log shows, with the rates before and after."""
-    known = {name: place for place, name in enumerate(past.nodes["node"].to_pylist())}
     for kind in ACTIONS:
-        mine = [row for row in outages if row["action"] == kind and row["node"] in known]
+        mine = [row for row in outages if row["action"] == kind and row["place"] is not None]
         over = [row for row in mine if row["end_s"] is not None]
         if not mine:
             continue
-        done = [(known[row["node"]], row["start_s"], row["end_s"]) for row in over]
+        done = [(row["place"], row["start_s"], row["end_s"]) for row in over]
         found = follow(past, done, horizon_s, by_history=True)
         # Nothing to hold it against: before and after alone would mislead
         verdict = "unmatched" if found.unmatched else "early"
@@ -292,15 +284,14 @@ def _actions(past: History, outages: list[Row], horizon_s: float) -> Iterator[Ro
         yield {
             "action": kind,
             "times": len(mine),
-            "nodes": len({row["node"] for row in mine}),
+            "nodes": len({row["place"] for row in mine}),
             "still_out": len(mine) - len(over),
             "unmatched": found.unmatched,
             "hours_out": float(np.median([row["out_s"] for row in over])) / HOUR_S
             if over
             else None,
             "rate_before": found.before and 1000 * found.before,
-            **_flat("rate_after", after),
-            **_flat("rate_matched", matched),
+            **_flat(rate_after=after, rate_matched=matched),
             "verdict": verdict,
         }
 
@@ -313,7 +304,10 @@ def action_of(state: str, reason: str) -> str:
     return next((name for name, pattern in ACTIONS.items() if re.search(pattern, text)), "")
 
 
-def _flat(name: str, amount: Amount | None) -> Row:
-    """An amount as three columns."""
-    ends = (name, f"{name}_low", f"{name}_high")
-    return dict.fromkeys(ends) if amount is None else dict(zip(ends, amount, strict=True))
+def _flat(**amounts: Amount | None) -> Row:
+    """Amounts as three columns each."""
+    return {
+        f"{name}{end}": value
+        for name, amount in amounts.items()
+        for end, value in zip(("", "_low", "_high"), amount or (None,) * 3, strict=True)
+    }

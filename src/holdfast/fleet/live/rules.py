@@ -16,6 +16,8 @@ then. Its file says how long a node is followed after a pull, what a pull costs,
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property, partial
@@ -30,9 +32,10 @@ from msgspec import Meta
 from holdfast.config import Duration, invalid_value, read_config
 from holdfast.fleet.incidents import ended_attempts, incidents, node_incidents
 from holdfast.fleet.lemon_model import LemonDetector
+from holdfast.fleet.lemon_statistics import Evidence, summed
 from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog, once
 from holdfast.fleet.losses import losses
-from holdfast.fleet.node_signals import NodeSignals, node_signals
+from holdfast.fleet.node_signals import kinds_of
 from holdfast.stats import FloatArray
 from holdfast.tables import literal
 
@@ -90,12 +93,12 @@ class History:
     """What happened on each node of a log, in order of time."""
 
     log: FleetLog
-    nodes: pa.Table  # node, gpus
+    nodes: pa.Table  # place, node, gpus; also the table "places" of the log
     kinds: FloatArray  # A number for each kind of node, shape (nodes,)
     # place (of the node), node, incident, node_count, blame, known, stop_s, cluster, hours (GPU-hours or
     # node-hours that its attempts lost, first order)
     incidents: pa.Table
-    days: pa.Table  # Exposure: place, node, node_count, part (of the log), node_days
+    days: pa.Table  # Exposure: place, node, node_count, part (of the log, ascending), node_days
     part_s: float  # Length of a part
 
     @cached_property
@@ -133,36 +136,44 @@ class History:
 
     def lemons(self, at_s: float, fdr: float) -> list[int]:
         """Places of the nodes that `fleet lemons` would have named at the last end of a part until then."""
-        parts = math.floor((at_s - self.log.begin_s) / self.part_s + 1e-9)
-        at_s = self.log.begin_s + parts * self.part_s
-        rows = self.incidents.slice(0, self.between(-np.inf, at_s).stop)
-        days = self.days.filter(pc.less(self.days["part"], parts))
-        count = self.nodes.num_rows
-        place = rows["place"].to_numpy()
-        days = days.append_column("attempt_days", days["node_days"])
-        signals = NodeSignals(self.nodes, days, rows)
-        detector = LemonDetector(fdr).fit(
-            self.nodes["node"].to_pylist(),
-            node_days=np.bincount(days["place"], days["node_days"], count),
-            failures=np.bincount(place, rows["blame"], count),
-            known_failures=np.bincount(place, rows["known"], count),
-            jobs=np.bincount(
-                place, minlength=count
-            ),  # each incident brings one that is new to the node
-            exposure=signals.exposure,
-            kinds=self.kinds,
-            p_values_without=signals.p_values_without,
-            window_days=max(at_s - self.log.begin_s, 1.0) / DAY_S,
-        )
-        named = pa.array(detector.lemons_, pa.string())
-        return pc.index_in(named, self.nodes["node"].combine_chunks()).to_pylist()
+        [named] = self.looks([at_s], fdr)
+        return named
+
+    def looks(self, times: Iterable[float], fdr: float) -> Iterator[list[int]]:
+        """The same at several moments, one after the other."""
+        names = self.nodes["node"].to_pylist()
+        at = {name: place for place, name in enumerate(names)}
+        columns = ("place", "node_count", "node_days", "part")
+        *exposed, part = (self.days[name].to_numpy() for name in columns)
+        columns = ("incident", "place", "node_count", "blame", "known")
+        whole = Evidence.from_rows(self.kinds, exposed, [self.incidents[name] for name in columns])
+        days = np.zeros_like(whole.days[0])
+        low = 0
+        for at_s in times:
+            parts = math.floor((at_s - self.log.begin_s) / self.part_s + 1e-9)
+            high = int(np.searchsorted(part, parts))
+            days += summed(whole.cells[low:high], exposed[-1][low:high], days.shape)
+            low = high
+            seen = self.between(-np.inf, self.log.begin_s + parts * self.part_s).stop
+            evidence = whole.first(seen, days)
+            detector = LemonDetector(fdr).fit(
+                names,
+                node_days=days.sum(axis=1),
+                failures=evidence.sums[0],
+                known_failures=evidence.sums[1],
+                jobs=np.bincount(
+                    evidence.rows[1], minlength=len(names)
+                ),  # each incident brings one that is new to the node
+                exposure=evidence.exposure,
+                kinds=self.kinds,
+                p_values_without=evidence.p_values_without,
+            )
+            yield [at[name] for name in detector.lemons_]
 
 
 @once
 def history(log: FleetLog) -> History:
     """Incidents and exposure of every node."""
-    signals = node_signals(log)
-    nodes = signals.table.select(["node", "gpus"])
     part_s = min(PART_S, max((log.end_s - log.begin_s) / FEWEST_PARTS, 1.0))
     failed, _ = losses(log)
     cost = f"""SELECT incident, sum(lost) AS hours FROM {failed}
@@ -193,52 +204,88 @@ def history(log: FleetLog) -> History:
         FROM (
             SELECT *, unnest(range(CAST(floor(low / {part}) AS BIGINT),
                 CAST(ceil(high / {part}) AS BIGINT))) AS part FROM apart WHERE high > low
-        ) AS parts GROUP BY node, node_count, part ORDER BY node, node_count, part"""
+        ) AS parts GROUP BY node, node_count, part ORDER BY part, node, node_count"""
     )
+    log.engine.load("used_nodes", pa.table({"node": days["node"].unique()}))
+    named = log.keep(
+        "places",
+        f"""SELECT row_number() OVER (ORDER BY node) - 1 AS place, node,
+            CAST(coalesce(max(gpus), 0) AS DOUBLE) AS gpus
+        FROM (
+            SELECT node, gpus FROM {log.table("nodes")} UNION ALL SELECT node, 0 FROM used_nodes
+        ) AS named WHERE node IS NOT NULL GROUP BY node""",
+    )
+    nodes = log.arrow(f"SELECT * FROM {named} ORDER BY place")
+    places = nodes["node"].combine_chunks()
     found, days = (
-        each.append_column("place", pc.index_in(each["node"], nodes["node"].combine_chunks()))
-        for each in (found, days)
+        each.append_column("place", pc.index_in(each["node"], places)) for each in (found, days)
     )
-    return History(log, nodes, signals.kinds, found, days, part_s)
+    return History(log, nodes, kinds_of(nodes), found, days, part_s)
 
 
-def firings(past: History, rule: Rule) -> list[tuple[int, float]]:
-    """Nodes (places) for which a rule fires, and when (epoch seconds), in order of time."""
-    if rule.lemon_fdr:
-        return _lemons(past, rule)
+def pulls(past: History, rule: Rule, horizon_s: float) -> list[tuple[int, float]]:
+    """Nodes (places) that a rule pulls, and when (epoch seconds), in order of time.
+
+    What shows on a node within the horizon of a pull does not count, as if it had been repaired by then.
+    """
+    signs = _lemons if rule.lemon_fdr else _failures if rule.failures else _checks
+    least = (rule.failures or 1.0) - 1e-9
+    recent: dict[int, deque[tuple[float, float]]] = defaultdict(deque)
+    asked: dict[int, float] = defaultdict(lambda: -math.inf)
+    found = []
+    for place, at_s, weight in signs(past, rule):
+        if at_s < asked[place]:
+            continue
+        mine = recent[place]
+        mine.append((at_s, weight))
+        while mine[0][0] < at_s - rule.within:
+            mine.popleft()
+        if sum(each for _, each in mine) >= least:
+            mine.clear()
+            asked[place] = at_s + horizon_s
+            found.append((place, at_s))
+    return found
+
+
+Signs = Iterable[tuple[int, float, float]]  # Place of a node, when, weight; in order of time
+
+
+def _failures(past: History, rule: Rule) -> Signs:
+    """Incidents of nodes that had enough of them in all; shared blame counts in parts."""
+    place, blame = (past.incidents[name].to_numpy() for name in ("place", "blame"))
+    rows = np.bincount(place, blame)[place] >= rule.failures - 1e-9
+    return zip(*(each[rows].tolist() for each in (place, past.stop_s, blame)), strict=True)
+
+
+def _checks(past: History, rule: Rule) -> Signs:
+    """Events of the checks that the rule names."""
     log = past.log
-    if rule.failures:  # shared blame counts in parts
-        rows = log.rows(
-            f"""SELECT node, stop_s AS at_s FROM (
-                SELECT node, stop_s, sum(blame) OVER (PARTITION BY node ORDER BY stop_s
-                    RANGE BETWEEN {float(rule.within)} PRECEDING AND CURRENT ROW) AS recent
-                FROM {node_incidents(log)}
-            ) AS counted WHERE recent >= {rule.failures - 1e-9} ORDER BY at_s, node"""
-        )
-    else:
-        rows = log.rows(
-            f"""SELECT node, time_s AS at_s, "check", severity, xid FROM {log.table("health")}
-            WHERE result = 'fail' AND time_s BETWEEN {log.begin_s} AND {log.end_s}
-            ORDER BY at_s, node"""
-        )
-        told = log.taxonomy.classify(*([row[name] for row in rows] for name in ("check", "xid")))
-        rows = [
-            row
-            for row, of in zip(rows, told.to_pylist(), strict=True)
-            for words in [(row["check"], of["symptom"], row["severity"] or of["severity"])]
-            if any(fnmatch(word.lower(), rule.check.lower()) for word in words)
-        ]
-    known = {name: place for place, name in enumerate(past.nodes["node"].to_pylist())}
-    return [(known[row["node"]], row["at_s"]) for row in rows if row["node"] in known]
+    key = (
+        """concat("check", '|', coalesce(severity, ''), '|', coalesce(CAST(xid AS VARCHAR), ''))"""
+    )
+    failed = f"""FROM {log.table("health")} JOIN places USING (node)
+        WHERE result = 'fail' AND time_s BETWEEN {log.begin_s} AND {log.end_s}"""
+    kinds = log.rows(f'SELECT DISTINCT {key} AS key, "check", severity, xid {failed}')
+    told = log.taxonomy.classify(*([row[name] for row in kinds] for name in ("check", "xid")))
+    named = [
+        row["key"]
+        for row, of in zip(kinds, told.to_pylist(), strict=True)
+        for words in [(row["check"], of["symptom"], row["severity"] or of["severity"])]
+        if any(fnmatch(word.lower(), rule.check.lower()) for word in words)
+    ]
+    if not named:
+        return []
+    events = log.arrow(
+        f"""SELECT place, time_s, 1.0 AS weight {failed}
+            AND {key} IN {literal(named)} ORDER BY time_s, place"""
+    )
+    return zip(*(column.to_pylist() for column in events.columns), strict=True)
 
 
-def _lemons(past: History, rule: Rule) -> list[tuple[int, float]]:
+def _lemons(past: History, rule: Rule) -> Signs:
     """`fleet lemons` names a node, asked at the ends of parts; nothing new where nothing failed."""
     step_s = max(round(rule.every / past.part_s), 1) * past.part_s
     edges = np.arange(past.log.begin_s + step_s, past.log.end_s, step_s).tolist()
-    return [
-        (place, at_s)
-        for at_s in edges
-        if len(past.stop_s[past.between(at_s - step_s, at_s)])
-        for place in past.lemons(at_s, rule.lemon_fdr)
-    ]
+    edges = [at_s for at_s in edges if len(past.stop_s[past.between(at_s - step_s, at_s)])]
+    looks = past.looks(edges, rule.lemon_fdr)
+    return ((place, at_s, 1.0) for at_s, named in zip(edges, looks, strict=True) for place in named)

@@ -173,6 +173,7 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
         out=records(ATTEMPTS, rows),
         node_rows=np.zeros(2 * rows, np.int32),
         failures=records(FAILURES, burst),
+        recent=np.full((cluster.nodes, scenario.pulls.failures), -1),
         components=rates.components,
         blasts=rates.blasts,
         sources=rates.sources,
@@ -182,6 +183,7 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
 
 def _rules(scenario: Scenario, seed: int, hazards: Hazards) -> Array:
     scheduler, checkpoint, repair = scenario.scheduler, scenario.checkpoint, scenario.repair
+    pulls = _ms(scenario.pulls, "within", "repair", "horizon")
     requeues = [end for end in scenario.workload.ends if end.state == State.REQUEUED.name]
     return records(
         k.RULES,
@@ -205,6 +207,8 @@ def _rules(scenario: Scenario, seed: int, hazards: Hazards) -> Array:
         **_ms(repair, "fast_min", "fast_max", "slow_min", "slow_max"),
         requeue_scale=requeues[0].scale_hours * HOUR_MS if requeues else math.inf,
         requeue_shape=requeues[0].shape if requeues else 1.0,
+        pull_fixed=scenario.pulls.fixed,
+        **{f"pull_{name}": ms for name, ms in pulls.items()},
     )
 
 

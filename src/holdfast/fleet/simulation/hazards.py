@@ -22,7 +22,7 @@ class Hazards:
     rate: Array  # float64 [nodes]: of failures that end attempts
     # float64 [nodes]: mean time between failures of any kind, milliseconds.
     scale: Array
-    # Of `kernel.state.RULES`: blasts of one rack, one pod, the fleet.
+    # Of `kernel.state.RULES`: blasts of one rack, one pod, the fleet; `scale` of a healthy node.
     rules: dict[str, float]
     components: Array
     blasts: Array
@@ -115,7 +115,8 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
     ending, _ = _ending_and_outage(scenario)
     shares = np.array([part.share for part in parts] or [1.0])
     shares = shares / shares.sum()
-    rate = healthy_rate_per_node_day(scenario, factors) / DAY_MS * factors
+    healthy = healthy_rate_per_node_day(scenario, factors) / DAY_MS
+    rate = healthy * factors
     with np.errstate(divide="ignore"):
         scale = np.round(ending / rate, 3)
     widths = {"rack": cluster.nodes_per_rack, "pod": cluster.nodes_per_pod, "fleet": cluster.nodes}
@@ -135,4 +136,5 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
         components[name][: len(parts)] = [getattr(part, name) for part in parts]
     components["share"] = np.cumsum(shares)
     rules = {f"{domain}_rate": shared[domain] / DAY_MS for domain in widths}
+    rules["healthy"] = ending / max(healthy, 1e-300)
     return Hazards(rate, scale, rules, components, blasts, np.array(sources, BLAST_SOURCE))

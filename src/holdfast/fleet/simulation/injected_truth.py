@@ -119,6 +119,7 @@ def _failures(run: Run) -> list[Row]:
         "detected": seen,
         "repaired": back,
         "permanent": f.permanent.tolist(),
+        "pulled": f.pulled.tolist(),
         "blast": [None if number < 0 else number for number in f.blast.tolist()],
         "ended_attempts": [ended.get(row, []) for row in range(len(times))],
     }

@@ -75,6 +75,7 @@ FAILURES = [
     ("detected_ms", "i8"),  # when the check fires, or the heartbeat is missed
     ("blast", "i4"),  # number of the common event that it is part of; -1: none
     ("permanent", "?"),  # takes a long repair
+    ("pulled", "?"),  # made the rule of `Pulls` fire
     ("out_ms", "i8"),  # from when the node is out of service; -1: drained and still busy
     ("repaired_ms", "i8"),  # from when it is back; -1: not yet
 ]

@@ -187,6 +187,19 @@ class Repair:
 
 
 @dataclass(frozen=True)
+class Pulls:
+    """A rule that pulls nodes which fail often, for a longer repair."""
+
+    # A node is pulled at so many failures that ended attempts ...; 0: none is
+    failures: Annotated[int, Meta(ge=0, le=1000)] = 0
+    within_s: Positive = 7 * DAY_S  # ... in so long a time
+    repair_s: Number = 4 * 3_600.0  # Its repair takes at least so long
+    # So long after it, the node's failures do not count; they are as frequent as a healthy node's ...
+    horizon_s: Number = 28 * DAY_S
+    fixed: Share = 1.0  # ... after this share of the pulls
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """How jobs save their work."""
 
@@ -217,6 +230,7 @@ class Scenario:
     detection: Detection = field(default_factory=Detection)
     repair: Repair = field(default_factory=Repair)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    pulls: Pulls = field(default_factory=Pulls)
 
     def __post_init__(self) -> None:
         fitted(_Unchecked, asdict(self))

@@ -41,7 +41,8 @@ def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
         node.attempts += 1
         node.free -= slot.gpus
         node.until = max(node.until, slot.limit)
-        slot.hazard += node.rate
+        healthy = node.healthy > now
+        slot.hazard += node.rate * (node.scale / rules.healthy if healthy else 1.0)
         list_node(sim, wide(chosen[k]))
     counters[const.NODE_ROWS] += count
     mine.attempts += 1
@@ -268,6 +269,8 @@ def take_out(sim: Simulation, place: int) -> None:
         takes = rules.slow_min + int(u * (rules.slow_max - rules.slow_min))
     else:
         takes = rules.fast_min + int(u * (rules.fast_max - rules.fast_min))
+    if failure.pulled:
+        takes = max(takes, rules.pull_repair)
     for each in (node.failure, node.drain):
         if each >= 0:
             sim.failures[each].out_ms = now

@@ -26,6 +26,9 @@ def plan_failure(sim: Simulation, place: int) -> None:
     drawn = draw.exponential(draw.stream(sim.rules[0].seed, draw.NODE, place), node.draws)
     node.draws += 1
     gap = node.scale * drawn
+    if node.healthy > now:  # of the hazard up to the failure, some or all is that of a healthy node
+        rest = drawn - (node.healthy - now) / sim.rules[0].healthy
+        gap = node.healthy - now + rest * (node.scale if rest > 0 else sim.rules[0].healthy)
     if gap < LONGEST:
         plan(sim, now + max(int(gap), 1), const.FAIL, place, node.generation)
 
@@ -102,6 +105,8 @@ def _break(
         seen = _next_check(sim, place)
     failure = _write(sim, place, part, kind, permanent, seen, number)
     node.failure = failure
+    if node.attempts > 0:
+        _count(sim, place, failure)
     if node.held_for >= 0:
         let_go(sim, wide(node.held_for))
     list_node(sim, place)
@@ -119,6 +124,25 @@ def _break(
             slot.generation += 1
             slot.ending = const.TIMEOUT
             plan(sim, max(slot.limit, now), const.END, which, slot.generation)
+
+
+@compiled
+def _count(sim: Simulation, place: int, failure: int) -> None:
+    """Pull a node if it has failed as often as the rule says."""
+    node, row, rules = sim.nodes[place], sim.failures[failure], sim.rules[0]
+    recent = sim.recent[place]
+    if recent.size == 0 or row.detected_ms < node.asked:
+        return
+    recent[node.counted % recent.size] = row.detected_ms
+    node.counted += 1
+    first = recent[node.counted % recent.size]
+    if first >= max(row.detected_ms - rules.pull_within, node.asked):
+        row.pulled = True
+        node.asked = row.detected_ms + rules.pull_horizon
+        of = draw.stream(rules.seed, draw.NODE, place)
+        if draw.uniform(of, node.draws) < rules.pull_fixed:
+            node.healthy = node.asked
+        node.draws += 1
 
 
 @compiled

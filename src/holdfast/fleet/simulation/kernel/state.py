@@ -64,6 +64,8 @@ RULES = [
     *_all("?", "backfill", "preemption", "synchronous", "save_on_signal"),
     *_all("f8", "rack_rate", "pod_rate", "fleet_rate"),  # blasts of each per millisecond
     *_all("f8", "requeue_scale", "requeue_shape"),  # Weibull, until an owner requeues; inf: never
+    *_all("i8", "pull_within", "pull_repair", "pull_horizon"),
+    *_all("f8", "pull_fixed", "healthy"),  # `scale` of a healthy node
 ]
 
 NODE = [
@@ -86,6 +88,10 @@ NODE = [
     ("draws", "i4"),  # numbers drawn from its stream
     ("rate", "f8"),  # failures per millisecond that end attempts
     ("scale", "f8"),  # Weibull scale of the gaps between failures of any kind; infinite: none
+    ("counted", "i8"),  # failures that the rule of pulls has counted
+    *_all(
+        "i8", "asked", "healthy"
+    ),  # from when it counts them; until when the node is a healthy one
 ]
 
 # List f of 1 .. gpus_per_node - 1: nodes with f free GPUs; list gpus_per_node + p: those of pod p
@@ -177,6 +183,7 @@ class Simulation(NamedTuple):
     out: Array  # `records.ATTEMPTS` [rows]
     node_rows: Array  # int32: the nodes of all attempts
     failures: Array
+    recent: Array  # int64 [nodes, failures of `Pulls`]: times of those counted last, in turn
     components: Array
     blasts: Array
     sources: Array
