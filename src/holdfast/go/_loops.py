@@ -15,10 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from holdfast.go._kernels import UNCOUNTED
-from holdfast.kernels import kernel
+from holdfast.go._kernels import Ints, Ints8, Ints32, inner, outer
 
 LOW, HIGH, LOW_PASSED, HIGH_PASSED = range(4)
 ILLEGAL = -9
@@ -34,37 +32,38 @@ class Values(NamedTuple):
     are looked at is to move in even columns; in the odd ones, of the opponent's high value, the opponent.
     """
 
-    rows: int
+    points: int
     cols: int
+    full: int
+    """All points."""
     first: int
     """Points of the first column."""
     suicide: int
     """Stones of the least suicide."""
-    sums: NDArray[np.int32]
+    sums: Ints32
     """[symmetries, 2**points] Numbers of sets of own stones, turned."""
-    places: NDArray[np.int32]
+    places: Ints32
     """[3**points] Where the values of a position are, the same for all of its symmetries, or ILLEGAL."""
-    numbers: NDArray[np.int32]
+    numbers: Ints32
     """[positions] One of the symmetric positions of each place."""
-    values: NDArray[np.int8]
+    values: Ints8
     """[4 * positions]"""
-    clock: NDArray[np.int32]
+    clock: Ints32
     """[4 * positions] When each value was last changed, always after those that it follows from."""
-    marks: NDArray[np.int8]
+    marks: Ints8
     """[4 * positions] Of states: ASSURED, DOUBTFUL, or 0."""
-    stack: NDArray[np.int32]
+    stack: Ints32
     """[4 * positions] Room for states that wait."""
 
 
-@kernel(**UNCOUNTED)
+@inner
 def around(points: int, board: Values) -> int:
     """Points and their neighbors."""
-    full = board.sums.shape[1] - 1
     aside = (points << 1 & ~board.first) | (points & ~board.first) >> 1 | points << board.cols
-    return points | aside & full | points >> board.cols
+    return points | aside & board.full | points >> board.cols
 
 
-@kernel(**UNCOUNTED)
+@inner
 def connected(points: int, within: int, board: Values) -> int:
     """Points, and what they reach within a set."""
     more = around(points, board) & within
@@ -73,7 +72,7 @@ def connected(points: int, within: int, board: Values) -> int:
     return points
 
 
-@kernel(**UNCOUNTED)
+@inner
 def captured(own: int, other: int, touched: int, board: Values) -> int:
     """Own stones in chains on some points that have no liberty."""
     left, dead = own & touched, 0
@@ -85,7 +84,7 @@ def captured(own: int, other: int, touched: int, board: Values) -> int:
     return dead
 
 
-@kernel(**UNCOUNTED)
+@inner
 def play(own: int, other: int, point: int, board: Values) -> tuple[int, int, int]:
     """Both sides' stones after a move, own ones -1 where it is illegal, and the point that ko forbids."""
     own |= point
@@ -103,22 +102,22 @@ def play(own: int, other: int, point: int, board: Values) -> tuple[int, int, int
     return own, other, dead if alone and dead & (dead - 1) == 0 else 0
 
 
-@kernel(**UNCOUNTED)
+@inner
 def score(own: int, other: int, board: Values) -> int:
     """Area of the side to move minus the opponent's."""
-    empty = board.sums.shape[1] - 1 - (own | other)
+    empty = board.full ^ (own | other)
     mine, theirs = connected(own, own | empty, board), connected(other, other | empty, board)
     total = 0
-    for place in range(board.rows * board.cols):
+    for place in range(board.points):
         total += ((mine & ~theirs) >> place & 1) - ((theirs & ~mine) >> place & 1)
     return total
 
 
-@kernel(**UNCOUNTED)
+@inner
 def stones(number: int, board: Values) -> tuple[int, int, int]:
     """Own stones, the opponent's, and the point that ko forbids."""
     own, other, left = 0, 0, number
-    for place in range(board.rows * board.cols):
+    for place in range(board.points):
         own |= int(left % 3 == 1) << place
         other |= int(left % 3 == 2) << place
         left //= 3
@@ -126,7 +125,7 @@ def stones(number: int, board: Values) -> tuple[int, int, int]:
     return own ^ ko, other, ko
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def enumerate_positions(board: Values) -> int:
     """Number the classes of symmetric positions, and give their count."""
     count = 0
@@ -146,13 +145,26 @@ def enumerate_positions(board: Values) -> int:
     return count
 
 
-@kernel(**UNCOUNTED)
-def at(own: int, other: int, board: Values) -> int:
-    """Where the values of a position are; a ko is among the own stones."""
-    return board.places[board.sums[0, own] + 2 * board.sums[0, other]]
+@inner
+def state_of(own: int, other: int, board: Values) -> int:
+    """First state of a position itself, four times its number; a ko is among the own stones."""
+    return 4 * np.int64(board.sums[0, own] + 2 * board.sums[0, other])
 
 
-@kernel(nogil=True, error_model="numpy")
+@inner
+def place_of(state: int, board: Values) -> int:
+    """Where the value of a state is."""
+    return board.places[state >> 2] + (state & 3)
+
+
+@inner
+def claim(state: int, board: Values) -> int:
+    """What the side whose low values are looked at can force."""
+    value = board.values[place_of(state, board)]
+    return -value if state & 1 else value
+
+
+@outer
 def sweep(board: Values, time: int) -> int:
     """Raise low values and lower high ones by the moves of each position; number of changes."""
     values, changes = board.values, 0
@@ -165,20 +177,21 @@ def sweep(board: Values, time: int) -> int:
         own, other, ko = stones(board.numbers[state >> 2], board)
         # 1. Moves of stones, which are the same after a pass.
         low, high = -128, -128
-        empty = board.sums.shape[1] - 1 - (own | other | ko)
+        empty = board.full ^ (own | other | ko)
         while empty:
             mine, theirs, next_ko = play(own, other, empty & -empty, board)
             empty &= empty - 1
             if mine >= 0:
-                after = at(theirs | next_ko, mine, board)
-                low, high = max(low, -values[after + HIGH]), max(high, -values[after + LOW])
+                after = state_of(theirs | next_ko, mine, board)
+                low = max(low, claim(after + HIGH, board))
+                high = max(high, -claim(after + LOW, board))
         # 2. A pass, which ends the game after another one.
-        passed, end = at(other, own, board), score(own, other, board)
+        passed, end = state_of(other, own, board), score(own, other, board)
         found[LOW_PASSED], found[HIGH_PASSED] = max(low, end), max(high, end)
         for column in (LOW_PASSED, HIGH_PASSED, LOW, HIGH):
             if column == LOW:
-                found[LOW] = max(low, -values[passed + HIGH_PASSED])
-                found[HIGH] = max(high, -values[passed + LOW_PASSED])
+                found[LOW] = max(low, claim(passed + HIGH_PASSED, board))
+                found[HIGH] = max(high, -claim(passed + LOW_PASSED, board))
             if found[column] != old[column]:
                 old[column] = found[column]
                 board.clock[state + column] = time + int(column < LOW_PASSED)
@@ -189,26 +202,7 @@ def sweep(board: Values, time: int) -> int:
 # --- Superko -------------------------------------------------------------------------------------
 
 
-@kernel(**UNCOUNTED)
-def state_of(own: int, other: int, board: Values) -> int:
-    """First state of a position itself, four times its number; a ko is among the own stones."""
-    return 4 * np.int64(board.sums[0, own] + 2 * board.sums[0, other])
-
-
-@kernel(**UNCOUNTED)
-def place_of(state: int, board: Values) -> int:
-    """Where the value of a state is."""
-    return board.places[state >> 2] + (state & 3)
-
-
-@kernel(**UNCOUNTED)
-def claim(state: int, board: Values) -> int:
-    """What the side whose low values are looked at can force."""
-    value = board.values[place_of(state, board)]
-    return -value if state & 1 else value
-
-
-@kernel(**UNCOUNTED)
+@inner
 def behind(state: int, other: int, board: Values) -> int:
     """1 if play can lead to a state from another: the claim rises, or its clock falls; 0 or -1."""
     rise = claim(state, board) - claim(other, board)
@@ -217,8 +211,8 @@ def behind(state: int, other: int, board: Values) -> int:
     return int(rise > 0) - int(rise < 0)
 
 
-@kernel(**UNCOUNTED)
-def follow(state: int, board: Values, found: NDArray[np.int64]) -> int:
+@inner
+def follow(state: int, board: Values, found: Ints) -> int:
     """States after every move of the opponent, or after those by which the side keeps its claim soonest.
 
     Returns:
@@ -230,7 +224,7 @@ def follow(state: int, board: Values, found: NDArray[np.int64]) -> int:
         found[0], count = state_of(other, own, board) + LOW_PASSED + 1 - opponent, 1
     elif opponent == 0 and score(own, other, board) >= claim(state, board):
         return 0
-    empty = board.sums.shape[1] - 1 - (own | other | ko)
+    empty = board.full ^ (own | other | ko)
     while empty:
         mine, theirs, next_ko = play(own, other, empty & -empty, board)
         empty &= empty - 1
@@ -244,7 +238,7 @@ def follow(state: int, board: Values, found: NDArray[np.int64]) -> int:
     return count
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def reaches(start: int, goal: int, board: Values) -> bool:
     """Whether play can lead from a state to another one, or to more states than there is room for."""
     found, seen = np.empty(_ROOM, np.int64), np.full(2 * _SEARCH, -1, np.int64)
@@ -266,7 +260,7 @@ def reaches(start: int, goal: int, board: Values) -> bool:
     return False
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def recreates(start: int, own: int, other: int, board: Values) -> bool:
     """Whether the side can come to play, from a state, so that the stones are these again.
 
@@ -276,8 +270,8 @@ def recreates(start: int, own: int, other: int, board: Values) -> bool:
         other: stones of the side.
         board: values that change no more.
     """
-    for place in range(board.rows * board.cols + 1):
-        ko = 1 << place & (board.sums.shape[1] - 1)  # at last none
+    for place in range(board.points + 1):
+        ko = 1 << place & board.full  # at last none
         if ko & (own | other) == 0 and captured(own | ko, other, ko, board) == ko:
             goal = state_of(own | ko, other, board) + HIGH
             possible = board.places[goal >> 2] >= 0 and behind(goal, start, board) > 0
@@ -286,7 +280,7 @@ def recreates(start: int, own: int, other: int, board: Values) -> bool:
     return False
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def assured(start: int, board: Values) -> bool:
     """Whether superko forbids none of the moves by which a side keeps its claim.
 

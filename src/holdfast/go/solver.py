@@ -154,8 +154,9 @@ def _values(rows: int, cols: int, suicide: int) -> _loops.Values:
     ]
     bits = np.arange(1 << points)[:, None] >> np.arange(points) & 1  # [2**points, points]
     board = _loops.Values(
-        rows=rows,
+        points=points,
         cols=cols,
+        full=(1 << points) - 1,
         first=sum(1 << cols * row for row in range(rows)),
         suicide=suicide,
         sums=np.stack([bits @ 3**order for order in turned]).astype(np.int32),
