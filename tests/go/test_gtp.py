@@ -130,6 +130,21 @@ def test_the_score_is_that_after_dead_stones_are_captured() -> None:
     assert answers("\n".join(lines), visits=50)[-2:] == ["= B+24.5", "= B2"]
 
 
+def test_stones_in_seki_are_neither_dead_nor_alive() -> None:
+    # Nobody can fill E1; the two outer groups share no liberty. GNU Go 3.8: no dead stones.
+    rows = [*["....XO..."] * 6, "XXXXXOOOO", "OOOOOXXXX", ".OOO.XXX."]
+    lines = ["boardsize 9"]
+    for number, row in zip(range(9, 0, -1), rows, strict=True):
+        stones = [(col, cell) for col, cell in zip("ABCDEFGHJ", row, strict=True) if cell != "."]
+        lines += [f"play {'b' if cell == 'X' else 'w'} {col}{number}" for col, cell in stones]
+    lines += ["play b pass", "play w pass"]
+    lines += [f"final_status_list {status}" for status in ("seki", "dead", "alive")]
+    seki, dead, alive = (one[2:].split() for one in answers("\n".join(lines))[-3:])
+    assert set(seki) == {*(f"{col}2" for col in "ABCDEFGHJ"), *(f"{col}1" for col in "BCDFGH")}
+    assert dead == []
+    assert len(alive) == sum(cell != "." for row in rows[:7] for cell in row)
+
+
 def test_game_records_are_loaded_before_a_move(tmp_path: Path) -> None:
     path = tmp_path / "game.sgf"
     path.write_text("(;SZ[5]KM[3];B[aa];W[bb];B[cc])")

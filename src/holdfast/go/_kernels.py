@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from holdfast.kernels import kernel
 
-Board = NDArray[np.int64]
+Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+Ints8 = NDArray[np.int8]
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+Keys = NDArray[np.uint64]
+Board = Ints
 Key = Any
 """A Zobrist key: `numpy.uint64`, the exclusive or of those of the stones."""
 
@@ -51,21 +57,24 @@ WIDTH, ROWS, COLS, N_FREE, TURN, KO, PASSES, LAST = range(8)
 LEAST_CELLS = 8
 
 _NEAR_EMPTY = 256
-UNCOUNTED: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
+inner = kernel(_nrt=False, nogil=True, error_model="numpy")
+"""Compiles what other kernels call; it makes no arrays, whose references would be counted."""
+outer = kernel(nogil=True, error_model="numpy")
+"""Compiles what Python calls."""
 
 
 class History(NamedTuple):
     """What the rules know of a game: the positions so far, and a hash table over them."""
 
-    table: NDArray[np.int32]
+    table: Ints32
     """[slots] 1 + number of a position, or 0; a power of two, half full at most."""
-    keys: NDArray[np.uint64]
+    keys: Keys
     """[positions] Zobrist key of the stones."""
-    cells: NDArray[np.int8]
+    cells: Ints8
     """[positions, cells] Colors; cell 0 has the side to move where that distinguishes positions."""
-    count: NDArray[np.int64]
+    count: Ints
     """[1] Number of positions."""
-    zobrist: NDArray[np.uint64]
+    zobrist: Keys
     """[2, cells] Of black and white stones."""
     scratch: Board
     """Room to try a move in."""
@@ -77,20 +86,20 @@ class History(NamedTuple):
     """Whether a chain may be left without liberties, which is then removed."""
 
 
-@kernel(**UNCOUNTED)
+@inner
 def near_color(near: int, color: int) -> int:
     """How many of the four neighbors have a color or are border, from a value of the plane NEAR."""
     return (near >> (4 * (color - BLACK))) & 15
 
 
-@kernel(**UNCOUNTED)
+@inner
 def neighbor(width: int, side: int) -> int:
     """Distance of the neighbor on a side, 0 to 3."""
     distance = width if side & 1 else 1
     return distance if side & 2 else -distance
 
 
-@kernel(**UNCOUNTED)
+@inner
 def copy(target: Board, source: Board) -> None:
     """Copy a board onto another; a slice would count references."""
     for plane in range(PLANES):
@@ -98,7 +107,7 @@ def copy(target: Board, source: Board) -> None:
             target[plane, cell] = source[plane, cell]
 
 
-@kernel(**UNCOUNTED)
+@inner
 def atari(board: Board, head: int) -> int:
     """The only liberty of a chain, or 0."""
     n, total = board[LIBERTIES, head], board[LIBERTY_SUM, head]
@@ -107,7 +116,7 @@ def atari(board: Board, head: int) -> int:
     return total // n
 
 
-@kernel(**UNCOUNTED)
+@inner
 def clear(board: Board, rows: int, cols: int) -> None:
     """Make an empty board with black to move; [PLANES, cells] in place."""
     width = cols + 1
@@ -127,14 +136,14 @@ def clear(board: Board, rows: int, cols: int) -> None:
     board[INFO, N_FREE] = rows * cols
 
 
-@kernel(**UNCOUNTED)
+@inner
 def _liberty(board: Board, head: int, point: int, sign: int) -> None:
     board[LIBERTIES, head] += sign
     board[LIBERTY_SUM, head] += sign * point
     board[LIBERTY_SQUARES, head] += sign * point * point
 
 
-@kernel(**UNCOUNTED)
+@inner
 def _remove(board: Board, head: int) -> None:
     """Take a chain without liberties off the board."""
     width = board[INFO, WIDTH]
@@ -156,7 +165,7 @@ def _remove(board: Board, head: int) -> None:
             break
 
 
-@kernel(**UNCOUNTED)
+@inner
 def _merge(board: Board, one: int, other: int) -> None:
     """Make two chains one; the smaller takes the head of the larger."""
     if board[SIZE, one] < board[SIZE, other]:
@@ -172,7 +181,7 @@ def _merge(board: Board, one: int, other: int) -> None:
     board[NEXT, one], board[NEXT, other] = board[NEXT, other], board[NEXT, one]
 
 
-@kernel(**UNCOUNTED)
+@inner
 def play(board: Board, point: int, color: int) -> None:
     """Play a legal move, or PASS; captures, and then the own chain if it has no liberty."""
     other = BLACK + WHITE - color
@@ -227,7 +236,7 @@ def play(board: Board, point: int, color: int) -> None:
         board[info, KO] = board[FREE, empty_before]
 
 
-@kernel(**UNCOUNTED)
+@inner
 def outcome(board: Board, point: int, color: int) -> int:
     """What a stone on an empty point does: SUICIDE, QUIET or CAPTURES."""
     width = board[INFO, WIDTH]
@@ -242,7 +251,7 @@ def outcome(board: Board, point: int, color: int) -> int:
     return found
 
 
-@kernel(**UNCOUNTED)
+@inner
 def legal(board: Board, point: int, color: int, suicide: bool) -> bool:
     """Whether a stone may be played on an empty point, superko aside."""
     if point == board[INFO, KO] and color == board[INFO, TURN]:
@@ -255,7 +264,7 @@ def legal(board: Board, point: int, color: int, suicide: bool) -> bool:
 # --- Superko -------------------------------------------------------------------------------------
 
 
-@kernel(**UNCOUNTED)
+@inner
 def find_slot(history: History, key: Key, entry: int) -> int:
     """The first slot of a key that holds an entry of the table."""
     mask = history.table.size - 1
@@ -265,7 +274,7 @@ def find_slot(history: History, key: Key, entry: int) -> int:
     return slot
 
 
-@kernel(**UNCOUNTED)
+@inner
 def remember(history: History, board: Board, key: Key) -> None:
     """Add the position on the board."""
     number = history.count[0]
@@ -277,7 +286,7 @@ def remember(history: History, board: Board, key: Key) -> None:
     history.count[0] = number + 1
 
 
-@kernel(**UNCOUNTED)
+@inner
 def forget(history: History) -> None:
     """Remove the position added last, behind which no other was placed."""
     number = history.count[0]
@@ -285,7 +294,7 @@ def forget(history: History) -> None:
     history.count[0] = number - 1
 
 
-@kernel(**UNCOUNTED)
+@inner
 def key_after(board: Board, history: History, point: int, color: int) -> Key:
     """Zobrist key of the stones after a legal move of a stone; the board is the last position."""
     scratch, zobrist = history.scratch, history.zobrist
@@ -300,7 +309,7 @@ def key_after(board: Board, history: History, point: int, color: int) -> Key:
     return key
 
 
-@kernel(**UNCOUNTED)
+@inner
 def repeats(board: Board, history: History, point: int, color: int) -> bool:
     """Whether a legal move leads to a position that superko forbids."""
     if not history.superko:
@@ -324,8 +333,8 @@ def repeats(board: Board, history: History, point: int, color: int) -> bool:
     return False
 
 
-@kernel(**UNCOUNTED)
-def allowed(board: Board, history: History, moves: NDArray[np.int64], color: int) -> int:
+@inner
+def allowed(board: Board, history: History, moves: Ints, color: int) -> int:
     """Write the points where a color may play to `moves`, and give their number; the pass is not listed."""
     found = 0
     for place in range(board[INFO, N_FREE]):
@@ -338,7 +347,7 @@ def allowed(board: Board, history: History, moves: NDArray[np.int64], color: int
     return found
 
 
-@kernel(**UNCOUNTED)
+@inner
 def advance(board: Board, history: History, point: int, color: int) -> None:
     """Play a legal move or PASS, and remember the position."""
     key = history.keys[history.count[0] - 1]
@@ -351,8 +360,8 @@ def advance(board: Board, history: History, point: int, color: int) -> None:
 # --- Area ----------------------------------------------------------------------------------------
 
 
-@kernel(nogil=True, error_model="numpy")
-def area(board: Board, owner: NDArray[np.int8]) -> int:
+@outer
+def area(board: Board, owner: Ints8) -> int:
     """Tromp-Taylor score: points of black minus points of white; writes who owns each cell.
 
     A point belongs to a color if it has its stone, or if only that color reaches it through empty points.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from holdfast.go._kernels import (
     BLACK,
     CHAIN,
@@ -13,23 +10,24 @@ from holdfast.go._kernels import (
     INFO,
     NEXT,
     PASS,
-    UNCOUNTED,
     WHITE,
     WIDTH,
     Board,
+    Ints,
     atari,
     copy,
+    inner,
     legal,
     neighbor,
+    outer,
     play,
 )
-from holdfast.kernels import kernel
 
 ESCAPES, CAPTURED, UNKNOWN = range(3)
 
 
-@kernel(**UNCOUNTED)
-def _with(found: NDArray[np.int64], count: int, most: int, point: int) -> int:
+@inner
+def _with(found: Ints, count: int, most: int, point: int) -> int:
     """The number of points in a list once one is in it, unless there are as many as may be."""
     for place in range(count):
         if found[place] == point:
@@ -40,8 +38,8 @@ def _with(found: NDArray[np.int64], count: int, most: int, point: int) -> int:
     return count
 
 
-@kernel(**UNCOUNTED)
-def liberties(board: Board, head: int, found: NDArray[np.int64]) -> int:
+@inner
+def liberties(board: Board, head: int, found: Ints) -> int:
     """Number of different liberties of a chain, 3 for more; `found` [3] has them."""
     width = board[INFO, WIDTH]
     count, stone = 0, head
@@ -56,8 +54,8 @@ def liberties(board: Board, head: int, found: NDArray[np.int64]) -> int:
     return count
 
 
-@kernel(**UNCOUNTED)
-def answers(board: Board, head: int, found: NDArray[np.int64]) -> int:
+@inner
+def answers(board: Board, head: int, found: Ints) -> int:
     """Moves that can save a chain in atari: captures of chains around it, and the way out last."""
     width = board[INFO, WIDTH]
     other = BLACK + WHITE - board[COLOR, head]
@@ -73,12 +71,12 @@ def answers(board: Board, head: int, found: NDArray[np.int64]) -> int:
     return _with(found, count, found.size, atari(board, head))
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def read(
-    boards: NDArray[np.int64],
-    moves: NDArray[np.int64],
-    line: NDArray[np.int64],
-    budget: NDArray[np.int64],
+    boards: Ints,
+    moves: Ints,
+    line: Ints,
+    budget: Ints,
     target: int,
     attacking: bool,
     level: int,

@@ -30,24 +30,25 @@ from holdfast.go._kernels import (
     PLACE,
     ROWS,
     TURN,
-    UNCOUNTED,
     WHITE,
     WIDTH,
     Board,
+    Flags,
+    Ints,
     atari,
+    inner,
     legal,
     near_color,
     neighbor,
     play,
 )
-from holdfast.kernels import kernel
 
 State = NDArray[np.uint64]
 _THROW_IN_ONE_IN = 10
 """One random move in so many may put the own stones in atari."""
 
 
-@kernel(**UNCOUNTED)
+@inner
 def random_below(state: State, bound: int) -> int:
     """A number from 0 to bound - 1 (xorshift64*); the state, [1], is never 0."""
     x = state[0]
@@ -59,14 +60,14 @@ def random_below(state: State, bound: int) -> int:
     return np.int64((high * np.uint64(bound)) >> np.uint64(32))
 
 
-@kernel(**UNCOUNTED)
+@inner
 def around(width: int, place: int) -> int:
     """Distance of one of the eight points around a point, row by row."""
     place += place >= 4
     return (place // 3 - 1) * width + place % 3 - 1
 
 
-@kernel(**UNCOUNTED)
+@inner
 def eye(board: Board, point: int, color: int) -> bool:
     """Whether a point is surrounded by a color so that an opponent cannot make it a false eye."""
     if near_color(board[NEAR, point], color) != 4:
@@ -80,7 +81,7 @@ def eye(board: Board, point: int, color: int) -> bool:
     return hostile + border < 2
 
 
-@kernel(**UNCOUNTED)
+@inner
 def self_atari(board: Board, point: int, color: int) -> bool:
     """Whether a legal move leaves its chain at most one liberty; a capture counts as one."""
     width = board[INFO, WIDTH]
@@ -113,7 +114,7 @@ def self_atari(board: Board, point: int, color: int) -> bool:
     return True
 
 
-@kernel(**UNCOUNTED)
+@inner
 def random_move(board: Board, color: int, state: State, careful: bool) -> int:
     """A legal move drawn uniformly from those that fill no eye, simple ko and without suicide; or PASS.
 
@@ -145,7 +146,7 @@ def random_move(board: Board, color: int, state: State, careful: bool) -> int:
     return PASS
 
 
-@kernel(**UNCOUNTED)
+@inner
 def rescue(board: Board, head: int, color: int, state: State) -> int:
     """A move for a chain in atari: the capture of a neighbor, else the way out; PASS if there is none."""
     width = board[INFO, WIDTH]
@@ -169,7 +170,7 @@ def rescue(board: Board, head: int, color: int, state: State) -> int:
     return choice
 
 
-@kernel(**UNCOUNTED)
+@inner
 def pattern_code(board: Board, point: int) -> int:
     """The colors of the eight points around a point, in base 4."""
     width = board[INFO, WIDTH]
@@ -179,8 +180,8 @@ def pattern_code(board: Board, point: int) -> int:
     return code
 
 
-@kernel(**UNCOUNTED)
-def policy_move(board: Board, color: int, patterns: NDArray[np.bool_], state: State) -> int:
+@inner
+def policy_move(board: Board, color: int, patterns: Flags, state: State) -> int:
     """A move of a playout with knowledge; `patterns`: [2, 4**8] of `pattern_code`."""
     last, width = board[INFO, LAST], board[INFO, WIDTH]
     if last != PASS and board[COLOR, last] == BLACK + WHITE - color:
@@ -209,7 +210,7 @@ def policy_move(board: Board, color: int, patterns: NDArray[np.bool_], state: St
     return random_move(board, color, state, True)
 
 
-@kernel(**UNCOUNTED)
+@inner
 def count(board: Board) -> int:
     """Points of black minus points of white where every empty region is one point, as after a playout."""
     width, end = board[INFO, WIDTH], board[INFO, WIDTH] * (board[INFO, ROWS] + 1)
@@ -223,10 +224,8 @@ def count(board: Board) -> int:
     return score
 
 
-@kernel(**UNCOUNTED)
-def playout(
-    board: Board, patterns: NDArray[np.bool_], state: State, first: NDArray[np.int64], wise: bool
-) -> int:
+@inner
+def playout(board: Board, patterns: Flags, state: State, first: Ints, wise: bool) -> int:
     """Play to the end, or three moves per point; gives the number of moves.
 
     Args:

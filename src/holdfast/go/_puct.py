@@ -11,7 +11,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holdfast.go._kernels import (
     BLACK,
@@ -24,14 +23,18 @@ from holdfast.go._kernels import (
     WHITE,
     WIDTH,
     Board,
+    Flags,
+    Floats,
     History,
+    Ints,
     advance,
     allowed,
     area,
     copy,
     forget,
+    outer,
 )
-from holdfast.go._playouts import count, eye, playout
+from holdfast.go._playouts import State, count, eye, playout
 from holdfast.go._search import (
     CHILDREN,
     FIRST,
@@ -43,7 +46,6 @@ from holdfast.go._search import (
     add_child,
     worth,
 )
-from holdfast.kernels import kernel
 
 # Columns of Tree.values behind visits and wins.
 PRIOR, IN_FLIGHT = 2, 3
@@ -57,18 +59,18 @@ PLANES = 2 * HISTORY + 2
 class Batch(NamedTuple):
     """Leaves on their way through an evaluator."""
 
-    planes: NDArray[np.float32]
+    planes: Floats
     """[batch, PLANES, rows, cols]"""
-    legal: NDArray[np.bool_]
+    legal: Flags
     """[batch, cells] Moves that fill no own eye; all False where the game is over."""
-    values: NDArray[np.float32]
+    values: Floats
     """[batch] Probability that the side to move wins; filled where the game is over, else the share of the
     playouts that it won."""
-    paths: NDArray[np.int64]
+    paths: Ints
     """[batch, depth] Nodes from the root to the leaf, then -1."""
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def _best(tree: Tree, node: int, c: float, loss: float) -> int:
     """The child with the largest Q + c P sqrt(N) / (1 + n)."""
     values = tree.values
@@ -88,8 +90,8 @@ def _best(tree: Tree, node: int, c: float, loss: float) -> int:
     return choice
 
 
-@kernel(nogil=True, error_model="numpy")
-def describe(planes: NDArray[np.float32], history: History, board: Board) -> None:
+@outer
+def describe(planes: Floats, history: History, board: Board) -> None:
     """Write what an evaluator sees of a position, [PLANES, rows, cols], for the side to move."""
     width, color = board[INFO, WIDTH], board[INFO, TURN]
     planes[:] = 0.0
@@ -103,7 +105,7 @@ def describe(planes: NDArray[np.float32], history: History, board: Board) -> Non
                     planes[age if stone == color else HISTORY + age, row, col] = 1.0
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def select(
     tree: Tree,
     position: Position,
@@ -112,7 +114,7 @@ def select(
     c: float,
     loss: float,
     playouts: int,
-    state: NDArray[np.uint64],
+    state: State,
 ) -> None:
     """Walk to leaves, which are described for an evaluator; nodes on the way are in flight."""
     board, history, scratch = position.board, position.history, position.history.scratch
@@ -152,8 +154,8 @@ def select(
             forget(history)
 
 
-@kernel(nogil=True, error_model="numpy")
-def expand(tree: Tree, batch: Batch, policy: NDArray[np.float32], size: int) -> None:
+@outer
+def expand(tree: Tree, batch: Batch, policy: Floats, size: int) -> None:
     """Give leaves their moves with priors, and add the values on the way back.
 
     Args:

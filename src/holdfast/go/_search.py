@@ -24,20 +24,27 @@ from holdfast.go._kernels import (
     PASSES,
     ROWS,
     TURN,
-    UNCOUNTED,
     WHITE,
     WIDTH,
     Board,
+    Flags,
+    Floats,
     History,
+    Ints,
+    Ints8,
+    Ints32,
     advance,
     allowed,
     area,
     atari,
     copy,
     forget,
+    inner,
     neighbor,
+    outer,
 )
 from holdfast.go._playouts import (
+    State,
     around,
     count,
     eye,
@@ -45,7 +52,6 @@ from holdfast.go._playouts import (
     playout,
     self_atari,
 )
-from holdfast.kernels import kernel
 
 # Columns of Tree.links.
 FIRST, CHILDREN, MOVE = range(3)
@@ -61,11 +67,11 @@ _RAVE_EQUIVALENT = 3000.0
 class Tree(NamedTuple):
     """Nodes in the order in which they were made; node 0 is the root."""
 
-    links: NDArray[np.int32]
+    links: Ints32
     """[nodes, 3] First child (0: none), number of children, move."""
-    values: NDArray[np.float32]
+    values: Floats
     """[nodes, 6] Visits and wins: real, of RAVE, and of the prior."""
-    used: NDArray[np.int64]
+    used: Ints
     """[1] Number of nodes."""
 
 
@@ -77,25 +83,23 @@ class Position(NamedTuple):
     """Room for the board of a simulation."""
     history: History
     """With room for as many positions as `path` has nodes."""
-    patterns: NDArray[np.bool_]
+    patterns: Flags
     """[2, 4**8]"""
-    points: NDArray[np.int64]
+    points: Ints
     """[cells] Room for moves."""
-    first: NDArray[np.int64]
+    first: Ints
     """[cells] Room for the color that played on a point first."""
-    owner: NDArray[np.int8]
+    owner: Ints8
     """[cells] Room for who owns a point."""
-    path: NDArray[np.int64]
+    path: Ints
     """[depth] Room for the nodes of a simulation."""
     komi: float
     by_points: bool
     """Whether a game is worth its share of the points, or a win."""
 
 
-@kernel(**UNCOUNTED)
-def _prior(
-    values: NDArray[np.float32], node: int, board: Board, point: int, color: int, good: bool
-) -> None:
+@inner
+def _prior(values: Floats, node: int, board: Board, point: int, color: int, good: bool) -> None:
     """Virtual games of a move: captures, patterns, self-atari, the distance to the last move, the edge."""
     width = board[INFO, WIDTH]
     visits, wins = 10.0, 5.0
@@ -132,7 +136,7 @@ def _prior(
     values[node, PRIOR_VISITS], values[node, PRIOR_WINS] = visits, wins
 
 
-@kernel(**UNCOUNTED)
+@inner
 def add_child(tree: Tree, node: int, move: int) -> int:
     """Append a child to the node whose children are being made."""
     child = tree.used[0]
@@ -147,7 +151,7 @@ def add_child(tree: Tree, node: int, move: int) -> int:
     return child
 
 
-@kernel(**UNCOUNTED)
+@inner
 def _expand(tree: Tree, node: int, position: Position, board: Board) -> None:
     """Make a node for every move that fills no eye, and for the pass."""
     color = board[INFO, TURN]
@@ -165,7 +169,7 @@ def _expand(tree: Tree, node: int, position: Position, board: Board) -> None:
     tree.values[child, PRIOR_WINS] = 5.0 if board[INFO, PASSES] else 1.0
 
 
-@kernel(**UNCOUNTED)
+@inner
 def _select(tree: Tree, node: int) -> int:
     """The child with the largest mean of its values and those of RAVE, weighted by their errors."""
     first = tree.links[node, FIRST]
@@ -182,7 +186,7 @@ def _select(tree: Tree, node: int) -> int:
     return choice
 
 
-@kernel(**UNCOUNTED)
+@inner
 def worth(board: Board, position: Position, points: int) -> float:
     """What the end of a game is worth for black, from 0 to 1, by its points more than white's."""
     score = points - position.komi
@@ -191,8 +195,8 @@ def worth(board: Board, position: Position, points: int) -> float:
     return 1.0 if score > 0 else 0.5 if score == 0 else 0.0
 
 
-@kernel(nogil=True, error_model="numpy")
-def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: int) -> None:
+@outer
+def simulate(tree: Tree, position: Position, state: State, games: int) -> None:
     """Add simulations to a tree: select, expand, play out, back up."""
     board, history, path, first = position.board, position.history, position.path, position.first
     for _ in range(games):
@@ -240,10 +244,8 @@ def simulate(tree: Tree, position: Position, state: NDArray[np.uint64], games: i
             forget(history)
 
 
-@kernel(nogil=True, error_model="numpy")
-def own(
-    position: Position, state: NDArray[np.uint64], games: int, lead: NDArray[np.float64]
-) -> None:
+@outer
+def own(position: Position, state: State, games: int, lead: NDArray[np.float64]) -> None:
     """Add to lead [cells] the share of playouts that leave a point to black less that to white."""
     owner = position.owner
     for _ in range(games):
@@ -254,7 +256,7 @@ def own(
             lead[cell] += ((owner[cell] == BLACK) - np.int64(owner[cell] == WHITE)) / games
 
 
-@kernel(nogil=True, error_model="numpy")
+@outer
 def reroot(tree: Tree, node: int, target: Tree) -> None:
     """Copy the tree below a node into an empty tree, as far as it has room."""
     # The nodes of the target are a queue; until a node's turn comes, FIRST is where its children were.

@@ -16,9 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
+from scipy.ndimage import binary_dilation, label
+
 from holdfast import __version__
 from holdfast.errors import InputError
-from holdfast.go._kernels import BLACK
+from holdfast.go._kernels import BLACK, WHITE
 from holdfast.go.analysis import Analysis, Judge
 from holdfast.go.clock import Clock
 from holdfast.go.controller import Lines
@@ -274,13 +277,17 @@ class Engine:
         return result_text(settle(self.game).score())
 
     def do_final_status_list(self, words: list[str]) -> str:
-        """Stones that are dead, or alive, once both sides have played on."""
+        """Stones that are dead, alive or in seki, once both sides have played on."""
         if not words or words[0] not in ("dead", "alive", "seki"):
             raise Refusal("syntax error")
         owners, colors = settle(self.game).owners(), self.game.colors
-        alive = (colors > 0) & (owners == colors)
-        groups = {"alive": alive, "dead": (colors > 0) & ~alive, "seki": colors > 2}
-        rows, cols = groups[words[0]].nonzero()
+        status = np.where(owners == colors, "alive", "dead")
+        for color in (BLACK, WHITE):
+            # What nobody fills, once both have played on, is the liberty that keeps a seki.
+            groups, _ = label(owners == color)
+            shared = groups[binary_dilation(owners == BLACK | WHITE)]
+            status[(owners == colors) & np.isin(groups, shared[shared > 0])] = "seki"
+        rows, cols = ((colors > 0) & (status == words[0])).nonzero()
         return "\n".join(
             f"{LETTERS[col]}{self.game.rows - row}" for row, col in zip(rows, cols, strict=True)
         )

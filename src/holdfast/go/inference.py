@@ -21,9 +21,9 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holdfast.errors import HoldfastError
+from holdfast.go._kernels import Flags
 from holdfast.go.puct import Evaluator, Floats
 
 _LONGEST_S = 600.0
@@ -70,12 +70,10 @@ class _Server:
     """Evaluates all that waits in one batch."""
 
     def __init__(self) -> None:
-        self._waiting: queue.Queue[tuple[Network, NDArray[np.bool_], Future[Answer]]] = (
-            queue.Queue()
-        )
+        self._waiting: queue.Queue[tuple[Network, Flags, Future[Answer]]] = queue.Queue()
         Thread(target=self._run, daemon=True).start()
 
-    def evaluate(self, network: Network, planes: NDArray[np.bool_]) -> Answer:
+    def evaluate(self, network: Network, planes: Flags) -> Answer:
         """What a network says of planes, which share its next batch."""
         answer: Future[Answer] = Future()
         self._waiting.put((network, planes, answer))

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
+
+from holdfast.go._kernels import Flags
 
 # X and O are colors, # is the border, ? is anything, x is anything but X; the move is in the middle.
 HANE = (("XOX", "...", "???"), ("XO.", "...", "?.?"), ("XO?", "X..", "?.?"))
@@ -34,7 +35,7 @@ _STATES = {
 
 
 @cache
-def pattern_table() -> NDArray[np.bool_]:
+def pattern_table() -> Flags:
     """[2, 4**8] Whether black, or white, plays in the middle of a neighborhood in base 4, row by row."""
     either = _any([*HANE, CROSS_CUT, *EDGE]) | _matches(CUT) & ~_any(CUT_WITH_SUPPORT)
     either |= _swapped(either)
@@ -42,12 +43,12 @@ def pattern_table() -> NDArray[np.bool_]:
     return np.stack([either | for_one, either | _swapped(for_one)])
 
 
-def _any(patterns: Iterable[tuple[str, ...]]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.any([_matches(pattern) for pattern in patterns], axis=0)
+def _any(patterns: Iterable[tuple[str, ...]]) -> Flags:
+    found: Flags = np.any([_matches(pattern) for pattern in patterns], axis=0)
     return found
 
 
-def _matches(pattern: tuple[str, ...]) -> NDArray[np.bool_]:
+def _matches(pattern: tuple[str, ...]) -> Flags:
     """[4**8] Where a pattern matches in any of its eight orientations."""
     found = np.zeros(4**8, bool)
     grid = np.array([list(row) for row in pattern])
@@ -63,7 +64,7 @@ def _matches(pattern: tuple[str, ...]) -> NDArray[np.bool_]:
     return found
 
 
-def _swapped(table: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _swapped(table: Flags) -> Flags:
     """[4**8] The table with black and white exchanged."""
     codes = np.arange(4**8)
     low, high = codes & 0x5555, codes >> 1 & 0x5555

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holdfast.go import _puct
-from holdfast.go._kernels import PASS
+from holdfast.go._kernels import PASS, Floats, Ints
 from holdfast.go._puct import COLUMNS, PLANES, PRIOR, Batch
 from holdfast.go._search import FIRST, VISITS, WINS
 from holdfast.go.rules import Game, on_board
@@ -27,7 +26,6 @@ from holdfast.go.search import (
     random_state,
 )
 
-Floats = NDArray[np.float32]
 Evaluator = Callable[[Floats], tuple[Floats, Floats]]
 """Planes [batch, 18, rows, cols] -> policy [batch, rows * cols + 1], not negative, the pass last; and the
 probability [batch] that the side to move wins."""
@@ -142,7 +140,7 @@ class PuctSearch:
         order = values[:, VISITS] + values[:, WINS] / (values[:, VISITS] + 1.0) / 2.0
         return choice_of(tree, order.astype(np.float32), PRIOR)
 
-    def _add_noise(self, below: NDArray[np.int64]) -> None:
+    def _add_noise(self, below: Ints) -> None:
         """Mix the priors of the root's moves with noise of concentration 10 / moves."""
         values = self.tree.tree.values
         drawn = self._random.dirichlet(np.full(len(below), 10.0 / len(below)))

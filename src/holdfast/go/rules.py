@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import InputError
 from holdfast.go import _kernels as kernels
-from holdfast.go._kernels import BLACK, EMPTY, INFO, PASS, WHITE
+from holdfast.go._kernels import BLACK, EMPTY, INFO, PASS, WHITE, Ints, Ints8
 
 MOST_ROWS = 19
 LETTERS = "ABCDEFGHJKLMNOPQRST"  # without I
@@ -140,7 +140,7 @@ class Game:
         return bool(self.board[INFO, kernels.PASSES] >= 2)
 
     @property
-    def colors(self) -> NDArray[np.int8]:
+    def colors(self) -> Ints8:
         """[rows, cols] 0 empty, 1 black, 2 white; row 0 is the top, the highest number."""
         return self._grid(self.board[kernels.COLOR]).astype(np.int8)
 
@@ -257,7 +257,7 @@ class Game:
             other._put(cell, color)
         return other
 
-    def owners(self) -> NDArray[np.int8]:
+    def owners(self) -> Ints8:
         """[rows, cols] Whose area each point is: 0 nobody's, 1 black's, 2 white's, 3 reached by both."""
         owner = np.empty(self.board.shape[1], np.int8)
         kernels.area(self.board, owner)
@@ -274,7 +274,7 @@ class Game:
         return "\n".join([*lines, "   " + " ".join(LETTERS[: self.cols])])
 
 
-def on_board(rows: int, cols: int) -> NDArray[np.int64]:
+def on_board(rows: int, cols: int) -> Ints:
     """[points] The cells that are not border, row by row."""
     return (np.arange(1, rows + 1)[:, None] * (cols + 1) + np.arange(1, cols + 1)).ravel()
 

@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holdfast.go import _kernels as kernels
 from holdfast.go import _search
+from holdfast.go._kernels import Floats, Ints
+from holdfast.go._playouts import State
 from holdfast.go._search import CHILDREN, FIRST, MOVE, VISITS, WINS, Position, Tree
 from holdfast.go.patterns import pattern_table
 from holdfast.go.rules import Game
@@ -81,13 +82,13 @@ def make_position(game: Game, by_points: bool = False) -> Position:
     )
 
 
-def random_state(seed: int) -> NDArray[np.uint64]:
+def random_state(seed: int) -> State:
     """[1] Any state but 0 of the random numbers of playouts: the golden ratio spreads small seeds."""
     mixed = (seed + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
     return np.array([mixed or 1], np.uint64)
 
 
-def children(tree: Tree, node: int) -> NDArray[np.int64]:
+def children(tree: Tree, node: int) -> Ints:
     """The nodes below a node."""
     first = int(tree.links[node, FIRST])
     return np.arange(first, first + int(tree.links[node, CHILDREN]))
@@ -129,7 +130,7 @@ class TreeOfGame:
         return self.tree
 
 
-def choice_of(tree: Tree, order: NDArray[np.float32], prior: int | None = None) -> Choice:
+def choice_of(tree: Tree, order: Floats, prior: int | None = None) -> Choice:
     """What a tree says of its root.
 
     Args:
