@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.private.mpc import arithmetic, dealing
+from holdfast.private.mpc import arithmetic
 from holdfast.private.mpc.launch import simulate
 
 MODES = [
@@ -117,37 +117,3 @@ def test_a_fixed_operand_is_opened_once():
     assert sent[1] == sent[2] < 8 * 4 * 32 + 64
     for product in results:
         assert (product - x @ w).abs().max() < 1e-3
-
-
-def test_shares_of_every_item_add_up_to_what_the_dealer_derived():
-    seeds = [bytes([n] * 16) for n in range(3)]
-    shape = (5,)
-    parameters = {
-        "product": {"op": "mul", "left": [5], "right": [5], "options": [], "fixed": None},
-        "square": {"shape": shape},
-        "truncation": {"shape": shape, "bits": 16},
-        "bit": {"shape": shape},
-        "unit": {"shape": shape, "shift": 3, "bits": 4},
-        "comparison": {"shape": shape, "thresholds": 2, "bits": 16, "select": True, "tree": True},
-        "selection": {"bits": (5, 1), "values": (5, 3)},
-        "winner": {"shape": shape, "width": 2},
-    }
-    for kind, given in parameters.items():
-        corrections = dealing.deal(kind, given, seeds, "7")
-        assert len(corrections) == dealing.correction_bytes(kind, given)
-        items = [
-            dealing.expand(kind, given, seed, "7", corrections if seed is seeds[-1] else None)
-            for seed in seeds
-        ]
-        total = {
-            name: sum(each[name] for each in items)
-            if items[0][name].dtype == np.int64
-            else np.bitwise_xor.reduce([each[name] for each in items])
-            for name in items[0]
-        }
-        derived = dealing.KINDS[kind](**given).derive(total)
-        for name, value in derived.items():
-            assert np.array_equal(np.asarray(value).reshape(total[name].shape), total[name]), (
-                kind,
-                name,
-            )

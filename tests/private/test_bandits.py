@@ -7,10 +7,12 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
 from holdfast.errors import InputError
 from holdfast.private.bandits import LinearBandit, privacy_loss
 from holdfast.private.bandits.exploration import RANDOM_BITS
+from holdfast.private.bandits.linear import LARGEST_NORM
 from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.ring import RangeError
 
@@ -95,49 +97,6 @@ def test_the_private_bandit_plays_as_the_plain_one(parties, settings):
         assert results[rank][0] == [None] * 10
 
 
-def test_users_in_a_batch_are_learned_in_order():
-    contexts, _ = world(4)
-
-    def main(party):
-        bandit = LinearBandit(party, arms=3, features=4, epsilon=0.0)
-        x = party.secret(contexts if party.rank == 0 else None, owner=0)
-        arms = bandit.choose(x)
-        bandit.learn([1.0, 0.0, 1.0, 1.0] if party.rank == 1 else None)
-        return arms, bandit.weights.reveal()
-
-    arms, weights = simulate(2, main, fraction_bits=20)[0]
-    assert arms == [0] * 4
-    plain = PlainBandit(3, 4, 0.0, 0)
-    for x, reward in zip(contexts, (1, 0, 1, 1), strict=True):
-        plain.learn(x, 0, reward)
-    assert np.abs(weights[0].numpy() - plain.inverse[0] @ plain.sums[0]).max() < 1e-3
-    assert not weights[1:].any()
-
-
-def test_privacy_loss_of_one_action_and_of_many():
-    one = privacy_loss(10, 0.1, 1)
-    assert one.per_action == pytest.approx(math.log(1 + 10 * 0.9 / 0.1))
-    assert one.composed == pytest.approx(one.per_action, abs=1e-3)
-    # Two arms and few steps: the exact curve by enumeration of all outcomes.
-    greedy, steps, delta = 0.75, 4, 1e-2
-    exact = privacy_loss(2, 0.5, steps, delta).composed
-
-    def gap(loss):
-        total = 0.0
-        for wins in range(steps + 1):
-            p = greedy**wins * (1 - greedy) ** (steps - wins)
-            q = greedy ** (steps - wins) * (1 - greedy) ** wins
-            total += math.comb(steps, wins) * max(0.0, p - math.exp(loss) * q)
-        return total
-
-    assert gap(exact) <= delta
-    assert gap(exact - 0.01) > delta
-    assert privacy_loss(2, 1.0, 5).composed == 0
-    none = privacy_loss(10, 0.0, 5)
-    assert none.per_action == none.composed == math.inf
-    assert none.to_dict()["composed"] is None
-
-
 @pytest.mark.parametrize(
     ("settings", "place"),
     [
@@ -205,3 +164,113 @@ def test_a_thousand_steps_on_mnist(shared_data):
     plain, _ = play_plain(contexts, rewards, 1000, epsilon=0.01)
     total, wanted = (rewards[np.arange(1000), arms].sum() for arms in (pulled, plain))
     assert abs(total - wanted) <= 0.01 * wanted
+
+
+# --- Settings at and beyond both ends, and the ridge regression of scikit-learn --------------------
+
+
+@pytest.mark.parametrize("largest_norm", [1.0, LARGEST_NORM])
+def test_weights_of_every_arm_are_those_of_ridge_regression(largest_norm):
+    """(I + X'X) w = X'r with the arms that were pulled, for contexts as long as they may be."""
+    rng = np.random.default_rng(3)
+    contexts = rng.normal(size=(16, 3))
+    contexts *= np.sqrt(largest_norm) / np.linalg.norm(contexts, axis=1, keepdims=True)
+    rewards = rng.uniform(-1, 1, 16)
+    contexts[::4] *= 0.1  # short ones beside them
+    contexts *= 1 - 1e-9
+
+    def main(party):
+        bandit = LinearBandit(
+            party, arms=3, features=3, epsilon=0.5, seed=5, largest_norm=largest_norm
+        )
+        arms = []
+        for x, reward in zip(np.split(contexts, 4), np.split(rewards, 4), strict=True):
+            shared = bandit.share_contexts(x, owner=0, users=4)
+            arms += bandit.choose(shared) or [None] * 4
+            bandit.learn(reward)
+        return arms, bandit.weights.reveal().numpy(), bandit.inverse.reveal().numpy()
+
+    arms, weights, inverses = simulate(2, main, fraction_bits=20)[0]
+    assert set(arms) == {0, 1, 2}
+    for arm in range(3):
+        pulled = np.array(arms) == arm
+        model = Ridge(alpha=1.0, fit_intercept=False, solver="cholesky")
+        model.fit(contexts[pulled], rewards[pulled])
+        assert np.abs(weights[arm] - model.coef_).max() < 1e-3
+        gram = np.eye(3) + contexts[pulled].T @ contexts[pulled]
+        assert np.abs(inverses[arm] @ gram - np.eye(3)).max() < 1e-4 * max(1.0, np.abs(gram).max())
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({"largest_norm": 0.0}, "largest_norm"),
+        ({"largest_norm": -1.0}, "largest_norm"),
+        ({"largest_norm": math.nan}, "largest_norm"),
+        ({"largest_norm": math.nextafter(LARGEST_NORM, math.inf)}, "largest_norm"),
+        ({"reward_party": -1}, "reward_party"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": math.nextafter(1.0, 2.0)}, "epsilon"),
+    ],
+)
+def test_settings_just_outside_are_refused(settings, place):
+    def main(party):
+        LinearBandit(party, **({"arms": 2, "features": 3} | settings))
+
+    with pytest.raises(InputError) as error:
+        simulate(1, main, fraction_bits=20)
+    assert (error.value.code, error.value.place) == ("out-of-range", place)
+
+
+@pytest.mark.parametrize(
+    ("shape", "users"), [((3, 4), 6), ((6, 2), 4), ((4, 3), 3), ((12,), 4), ((), 1)]
+)
+def test_contexts_of_other_widths_are_not_cut_into_others(shape, users):
+    settings = {"arms": 2, "features": 3, "reward_party": 0}
+
+    def by_owner(party):
+        bandit = LinearBandit(party, **settings)
+        bandit.share_contexts(np.ones(shape), owner=0, users=users)
+
+    def in_secret(party):
+        LinearBandit(party, **settings).choose(party.secret(np.ones(shape), owner=0))
+
+    for main in (by_owner, in_secret) if shape != (4, 3) else (by_owner,):
+        with pytest.raises(InputError) as error:
+            simulate(1, main, fraction_bits=20)
+        assert (error.value.code, error.value.place) == ("invalid-value", "context")
+
+
+@pytest.mark.parametrize("rewards", [[1.0], [1.0, 0.0, 1.0], [[1.0, 0.0]]])
+def test_rewards_for_other_users_than_were_served_are_refused(rewards):
+    def main(party):
+        bandit = LinearBandit(party, arms=2, features=2, reward_party=0)
+        bandit.choose(party.secret([[0.5, 0.5], [0.1, 0.2]], owner=0))
+        bandit.learn(rewards)
+
+    with pytest.raises(InputError) as error:
+        simulate(1, main, fraction_bits=20)
+    assert (error.value.code, error.value.place) == ("invalid-value", "reward")
+
+
+@pytest.mark.parametrize(
+    ("reward", "code"), [(math.nan, "not-finite"), (1.01, "overflow"), (-2, "overflow")]
+)
+def test_rewards_beyond_their_bound_are_refused_by_their_owner(reward, code):
+    def main(party):
+        bandit = LinearBandit(party, arms=2, features=2, reward_party=0)
+        bandit.choose(party.secret([0.5, 0.5], owner=0))
+        bandit.learn([reward])
+
+    with pytest.raises(InputError) as error:
+        simulate(1, main, fraction_bits=20)
+    assert (error.value.code, error.value.place) == (code, "reward[0]")
+
+
+def test_learning_without_a_choice_is_refused():
+    def main(party):
+        LinearBandit(party, arms=2, features=2).learn([1.0])
+
+    with pytest.raises(InputError) as error:
+        simulate(2, main)
+    assert error.value.code == "no-data"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import socket
 import ssl
@@ -25,6 +26,7 @@ from holdfast.private.mpc.handshake import (
     compare,
     meet,
     read_session,
+    split_address,
 )
 from holdfast.private.mpc.transport import Channel, PeerError
 
@@ -120,7 +122,15 @@ def test_parties_that_run_something_else_end_at_the_handshake(
         assert next(iter(change)).removesuffix("s") in str(error)
 
 
-@pytest.mark.parametrize("text", [b"[" * 200_000, b"{}", b"\xff", b"1", b'{"facts": ' * 90_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 200_000, b"{}", b"\xff", b"1", b'{"facts": ' * 90_000, b'{"agreement": 5}',
+        b'{"agreement": "ab", "facts": {}}', b'{"agreement": {"session": []}, "facts": [1]}',
+        b'{"agreement": [["session", "test"]], "facts": {"rank": 1}}',
+    ],
+    ids=["nested", "empty", "bytes", "number", "objects", "no object", "text", "lists", "pairs"],
+)  # fmt: skip
 def test_what_a_peer_sends_instead_of_an_agreement_is_refused(text: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -281,3 +291,53 @@ def test_a_key_of_another_certificate_is_refused(written: Callable[[str], Path])
     with pytest.raises(InputError) as refused:
         tls_context(folder / "a.crt", folder / "b.key", [], server=True)
     assert refused.value.code == "conflict"
+
+
+def as_sent(**changes: Any) -> dict[str, Any]:
+    """An agreement as another party sends it, with some fields changed, or left out by None."""
+    fields = dataclasses.asdict(replace(AGREEMENT, modules={"helper": "1", "table": "2"})) | changes
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@pytest.mark.parametrize("name", [each.name for each in dataclasses.fields(Agreement)])
+@pytest.mark.parametrize("other", [None, 0, "", [], {}, {"x": [1]}, "another"])
+def test_every_field_of_an_agreement_must_be_the_same(name: str, other: Any) -> None:
+    mine = replace(AGREEMENT, modules={"helper": "1", "table": "2"})
+    assert mine.difference(as_sent()) is None
+    assert mine.difference(as_sent() | {"more": 1}) is None  # of a later version
+    if as_sent()[name] == other:
+        return
+    difference = mine.difference(as_sent(**{name: other}))
+    assert difference is not None
+    assert difference.startswith(
+        name if name != "modules" or type(other) is not dict else "module "
+    )
+
+
+@pytest.mark.parametrize(
+    ("modules", "named"),
+    [
+        ({"helper": "1"}, "table"), ({"helper": "9", "table": "2"}, "helper"),
+        ({"helper": "1", "table": "2", "extra": "3"}, "extra"), ({"helper": ["1"], "table": {}}, "helper"),
+    ],
+)  # fmt: skip
+def test_the_module_that_differs_is_named(modules: Any, named: str) -> None:
+    mine = replace(AGREEMENT, modules={"helper": "1", "table": "2"})
+    assert f"module {named} " in str(mine.difference(as_sent(modules=modules)))
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("alice.example:9000", ("alice.example", 9000)), ("[::1]:65535", ("::1", 65535)),
+        ("127.0.0.1:1", ("127.0.0.1", 1)), ("h:0", None), ("h:65536", None), ("h:-1", None), ("h:+1", None),
+        ("h: 1", None), ("h:1e3", None), ("h:", None), (":1", None), ("h", None), ("", None),
+    ],
+)  # fmt: skip
+def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int] | None) -> None:
+    if address:
+        assert split_address(text) == address
+        return
+    with pytest.raises(InputError) as refused:
+        split_address(text, place="party[0].address")
+    assert (refused.value.code, refused.value.place) == ("invalid-value", "party[0].address")

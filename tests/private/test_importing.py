@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ from holdfast.errors import InputError
 from holdfast.private.mpc.accounting import Cost
 from holdfast.private.mpc.critical_path import replay
 from holdfast.private.mpc.forecast import dry_run, plan
-from holdfast.private.mpc.importing import PrivateModel, import_model, load_weights, prepare
+from holdfast.private.mpc.importing import (
+    PrivateModel,
+    import_model,
+    largest_results,
+    load_weights,
+    prepare,
+)
 from holdfast.private.mpc.launch import simulate
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import RangeError
@@ -491,3 +498,107 @@ def test_calibration_replaces_bounds_set_by_hand() -> None:
     with pytest.raises(RangeError) as refused:  # what no example was like
         simulate(2, lambda party: calibrated(party, 100.0))
     assert "values outside" in str(refused.value)
+
+
+# --- Small models of one operation each, against torch ---------------------------------------------
+
+
+class Of(nn.Module):
+    """A function as a model."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+ONES = torch.ones(3, 2)
+SUPPORTED = {
+    "addmm": lambda x: torch.addmm(torch.tensor([1.0, 2.0]), x * 2, ONES),
+    "addmm of an input": lambda x: torch.addmm(torch.tensor([1.0, 2.0]), x, ONES),
+    "baddbmm": lambda x: torch.baddbmm(torch.ones(1, 2, 2), x[None], ONES[None]),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "dot": lambda x: x[0] @ x[1],
+    "outer": lambda x: torch.outer(x[0], x[1]),
+    "itself as a weight": lambda x: nn.functional.linear(x, x),
+    "a weight of it": lambda x: nn.functional.linear(x[:1], x * 2),
+    "unfold": lambda x: nn.functional.unfold(x.reshape(1, 1, 2, 3), 2),
+    "shuffle": lambda x: nn.functional.pixel_shuffle(x.repeat(2, 2).reshape(1, 4, 1, 6), 2),
+    "reflection": lambda x: nn.functional.pad(x, (1, 1), mode="reflect"),
+    "cropped": lambda x: nn.functional.pad(x, (-1, 2), value=0.5),
+    "triangle": lambda x: x.tril(),
+    "two limits": lambda x: x.clamp(-0.5, 0.25),
+    "best two": lambda x: (*x.max(1), x.min(), x.argmax()),
+    "bits": lambda x: ((x > 0) * x, (x > 0).sum(1), x == x.max()),
+    "a constant beside": lambda x: (x, torch.tensor([1.0, 2.0])),
+    "nothing at all": lambda x: x,
+}
+
+
+def test_models_of_one_operation_are_those_of_torch() -> None:
+    x = torch.tensor([[0.5, -1.25, 3.0], [2.0, 0.25, -0.75]])
+    module = Of(lambda x: [_several(call(x)) for call in SUPPORTED.values()])
+
+    def main(party: Party) -> Any:
+        outputs = import_model(party, module, x)(party.secret(x, owner=0, bound=4.0))
+        return [each.reveal() if hasattr(each, "reveal") else each for each in outputs]
+
+    wanted = [(name, each) for name, call in SUPPORTED.items() for each in _several(call(x))]
+    for got, (name, each) in zip(simulate(1, main)[0], wanted, strict=True):
+        assert got.shape == each.shape, name
+        assert (got.double() - each.double()).abs().max() <= 2e-4, name
+
+
+REFUSED = {
+    "addmm (beta)": lambda x: torch.addmm(torch.ones(2), x, ONES, beta=2),
+    "addmm (alpha)": lambda x: torch.addmm(torch.ones(2), x, ONES, alpha=3),
+    "add (alpha)": lambda x: torch.add(x, x, alpha=2),
+    "clamp.Tensor": lambda x: x.clamp(min=torch.tensor([0.0, 0.1, 0.2])),
+    "pow (exponent 0)": lambda x: x**0,
+    "pow (exponent 0.5)": lambda x: x**0.5,
+    "div.Tensor_mode": lambda x: x // 1,
+    "copy (conversion to torch.int64)": lambda x: x.long(),
+    "cumsum": lambda x: x.cumsum(1),
+    "avg_pool2d (count_include_pad)": lambda x: nn.functional.avg_pool2d(
+        x[None], 2, 1, 1, count_include_pad=False
+    ),
+}
+
+
+def test_forms_of_operations_that_would_be_something_else_are_refused() -> None:
+    module = Of(lambda x: [call(x) for call in REFUSED.values()])
+    with pytest.raises(InputError) as refused:
+        prepare(module, [torch.ones(2, 3)])
+    assert refused.value.code == "unsupported"
+    names = [each.partition(" in ")[0] for each in refused.value.found.split("; ")]
+    assert sorted(names) == sorted(REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("margin", "typical", "place"),
+    [
+        (0.0, 1.0, "margin"), (-2.0, 1.0, "margin"), (float("nan"), 1.0, "margin"),
+        (float("inf"), 1.0, "margin"), (2.0, float("nan"), "calibration[0, 0]"),
+        (2.0, float("inf"), "calibration[0, 0]"),
+    ],
+)  # fmt: skip
+def test_a_calibration_that_says_nothing_is_refused(
+    margin: float, typical: float, place: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        largest_results(nn.Linear(3, 2), torch.full((1, 3), typical), margin)
+    assert refused.value.place == place
+
+
+def test_a_calibration_is_the_power_of_two_above_each_result_times_the_margin() -> None:
+    module = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU())
+    with torch.no_grad():
+        module[0].weight.copy_(torch.tensor([[3.0, -5.0]]))
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.5, 0.5]])  # 3, -10, -1; then 3, 0, 0
+    for margin in (0.5, 3.0):
+        largest = [2.0**bits for bits in largest_results(module, x, margin).values()]
+        # Of the input 2, of the layer 10, of its positive part 3.
+        wanted = [2.0 ** math.ceil(math.log2(margin * size)) for size in (2, 10, 3)]
+        assert largest == wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -135,6 +136,33 @@ def test_a_damaged_store_is_refused(folder: Path, state: Path, damage: str) -> N
         path.write_bytes(content[:-1] if damage == "cut" else b"x" * 100)
     expected = "not-found" if damage == "missing" else "damaged"
     assert code_of(lambda: Store(path, state)) == expected
+
+
+HEADERS: list[dict[str, Any]] = [
+    {"identity": "../../outside"}, {"identity": "/outside"}, {"identity": 5}, {"identity": None},
+    {"rank": -1}, {"rank": 3}, {"rank": "../0"}, {"rank": 0.5}, {"parties": 0}, {"parties": "3"},
+    {"runs": -1}, {"runs": "4"}, {"runs": 10**30}, {"runs": 5}, {"seed": "zz"}, {"seed": 5},
+    {"items": 5}, {"items": [[1, 2]]}, {"items": [["square", {}]]}, {"more": 1},
+    {"items": [["square", {"shape": [-1]}]]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", HEADERS, ids=str)
+def test_a_header_that_no_dealer_writes_is_refused(
+    folder: Path, state: Path, change: dict[str, Any]
+) -> None:
+    """The file comes from another organization: it must not choose where claims are written."""
+    path = store_path(folder, 2)
+    content = path.read_bytes()
+    start = content.index(b"{")
+    header, end = json.JSONDecoder().raw_decode(content[start:].decode("latin-1"))
+    text = json.dumps(header | change).encode()
+    path.write_bytes(
+        content[: start - 8] + struct.pack("<Q", len(text)) + text + content[start + end :]
+    )
+    before = set(folder.parent.rglob("*"))
+    assert code_of(lambda: Store(path, state)) == "damaged"
+    assert set(folder.parent.rglob("*")) == before
 
 
 def test_stores_are_private_and_never_overwritten(folder: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from holdfast.errors import InputError
 from holdfast.private.mpc import functions
@@ -167,3 +171,82 @@ def test_checkpoints_of_different_steps_are_refused(tmp_path):
 
     simulate(2, save)
     assert simulate(2, load) == [[1.5], [1.5]]
+
+
+@pytest.mark.parametrize("kind", ["relu", "leaky_relu", "relu6"])
+def test_the_gradient_of_a_rectifier_at_zero_is_that_of_torch(kind):
+    x = torch.tensor([-1.0, 0.0, 2.0**-16, 3.0], dtype=torch.float64)
+    f = torch.nn.functional
+
+    def main(party):
+        a = party.secret(x, owner=0, bound=4.0)
+        a.requires_grad = True
+        getattr(functions if kind != "relu" else type(a), kind)(a).sum().backward()
+        return a.grad.reveal()
+
+    y = x.clone().requires_grad_()
+    getattr(f, kind)(y).sum().backward()
+    torch.testing.assert_close(simulate(2, main)[0], y.grad, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        torch.tensor([0]),
+        torch.tensor([0, 1, 2]),
+        torch.ones(1, 3),
+        torch.ones(2, 2),
+        torch.tensor([]),
+    ],
+)
+def test_labels_for_other_rows_than_there_are_are_refused(labels):
+    def main(party):
+        scores = party.secret(torch.zeros(2, 3), owner=0)
+        cross_entropy(scores, party.secret(labels.long(), owner=1))
+
+    with pytest.raises(InputError) as error:
+        simulate(2, main)
+    assert (error.value.code, error.value.place) == ("invalid-value", "labels")
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("lr", [1e-3, 0.25])
+def test_steps_on_a_quadratic_follow_the_closed_recursion(lr, momentum):
+    """w' = w - lr v, v = momentum v + 2 w: exact fractions, and a last place per step."""
+    start = [Fraction(3), Fraction(-1, 2), Fraction(0)]
+
+    def main(party):
+        w = party.secret([float(each) for each in start], owner=0, bound=4.0)
+        optimizer = SGD([w], lr=lr, momentum=momentum)
+        for _ in range(6):
+            optimizer.zero_grad()
+            (w * w).sum().backward()
+            optimizer.step()
+        return w.reveal().tolist()
+
+    exact, velocity = list(start), [Fraction(0)] * 3
+    for _ in range(6):
+        velocity = [Fraction(momentum) * v + 2 * w for v, w in zip(velocity, exact, strict=True)]
+        exact = [w - Fraction(lr) * v for v, w in zip(velocity, exact, strict=True)]
+    for got, wanted in zip(simulate(2, main)[0], exact, strict=True):
+        assert abs(got - wanted) <= 6 * 3 * 2.0**-16
+
+
+def test_logistic_regression_finds_the_weights_of_scikit_learn():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(60, 3))
+    y = (x @ [1.5, -1.0, 0.5] + rng.normal(size=60) > 0).astype(float)
+    model = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-8).fit(x, y)
+
+    def main(party):
+        features = party.secret(x, owner=0, bound=4.0)
+        labels = party.secret(y, owner=0, bound=(0, 1))
+        w = party.secret(np.zeros(3), owner=0, bound=4.0)
+        for _ in range(20):
+            scores = functions.sigmoid(features @ w) - labels
+            w = (w - (features.T @ scores + w) * 0.08).within(4.0)
+        return w.reveal().numpy(), ((features @ w > 0) * 1).reveal().numpy()
+
+    w, classes = simulate(1, main)[0]
+    assert np.abs(w - model.coef_[0]).max() < 5e-3
+    assert (classes == model.predict(x)).mean() >= 59 / 60

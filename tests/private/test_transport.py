@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from holdfast.private.mpc.transport import (
+    DEALER,
     HEADER_BYTES,
     Channel,
     Clock,
@@ -188,3 +192,145 @@ def test_an_echo_counts_bytes_like_a_network() -> None:
 
     echo = EchoChannel(0, 3)
     assert main(echo) == at_all(main, 3)[0]
+
+
+# --- What a party that is not honest, or a network that is not, can send ---------------------------
+
+_HEADER = struct.Struct("<QIIId")  # length, sequence number, round, checksum, clock
+
+
+def frames(*payloads: bytes) -> list[bytes]:
+    """Messages of party 1 as its channel writes them, one by one."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(1, {0: theirs})
+        written = []
+        with channel.scope("relu", "features.3"):
+            for payload in payloads:
+                channel.send(0, payload)
+                written.append(ours.recv(1 << 16))
+    return written
+
+
+def header(frame: bytes, **changes: Any) -> bytes:
+    """A frame with some fields of its header changed."""
+    names = ("length", "sequence", "round", "checksum", "clock")
+    fields = dict(zip(names, _HEADER.unpack(frame[: _HEADER.size]), strict=True)) | changes
+    return _HEADER.pack(*fields.values()) + frame[_HEADER.size :]
+
+
+FIRST, SECOND = frames(b"abcd", b"efgh")
+# name: what arrives, code, how many messages are right before
+BROKEN = {
+    "replayed": (FIRST + FIRST, "desync", 1),
+    "out of order": (SECOND + FIRST, "desync", 0),
+    "left out": (header(FIRST, sequence=1) + SECOND, "desync", 0),
+    "another operation": (header(FIRST, checksum=1) + SECOND, "desync", 0),
+    "shorter": (header(FIRST, length=3)[:-1] + SECOND, "desync", 0),
+    "longer": (header(FIRST, length=5) + b"x" + SECOND, "desync", 0),
+    "empty": (header(FIRST, length=0)[:-4] + SECOND, "desync", 0),
+    "cut in the payload": (FIRST[:-1], "peer-lost", 0),
+    "cut in the header": (FIRST[:5], "peer-lost", 0),
+    "nothing": (b"", "peer-lost", 0),
+    "a bomb": (header(FIRST, length=1 << 37), "peer-lost", 0),
+    "the largest length": (header(FIRST, length=2**64 - 1), "peer-lost", 0),
+    "text": (b"GET / HTTP/1.1\r\nHost: alice.example\r\n\r\n", "peer-lost", 0),
+    "farewell": (header(FIRST, sequence=0xFFFFFFFF), "peer-aborted", 0),
+    "farewell after a message": (FIRST + header(SECOND, sequence=0xFFFFFFFF), "peer-aborted", 1),
+    "farewell of no text": (header(FIRST[:-4] + b"\xff\xfe\0\x80", sequence=2**32 - 1), "peer-aborted", 0),
+    "one too few": (FIRST + SECOND, "peer-lost", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_not_the_next_message_is_refused(name: str) -> None:
+    data, code, right = BROKEN[name]
+    ours, theirs = socket.socketpair()
+    with ours:
+        channel = Channel(0, {1: theirs}, timeout_s=5.0)
+        ours.sendall(data)
+        ours.shutdown(socket.SHUT_WR)
+        received: list[bytes] = []
+        with channel.scope("relu", "features.3"), pytest.raises(PeerError) as error:
+            received.extend(bytes(channel.receive(1, 4)) for _ in range(3))
+        channel.close()
+    assert received == [b"abcd", b"efgh"][:right]  # what is right has come through before
+    assert (error.value.code, error.value.peer, error.value.op) == (code, 1, "features.3 relu")
+
+
+@pytest.mark.parametrize("cut", range(0, len(FIRST) + 1, 5))
+def test_a_message_may_arrive_in_any_two_parts(cut: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        channel = Channel(0, {1: theirs}, timeout_s=5.0)
+        late = threading.Thread(target=lambda: ours.sendall((FIRST + SECOND)[cut:]))
+        ours.sendall(FIRST[:cut])
+        late.start()
+        with channel.scope("relu", "features.3"):
+            assert [bytes(channel.receive(1, 4)) for _ in range(2)] == [b"abcd", b"efgh"]
+        late.join()
+        channel.close()
+
+
+def test_frames_are_as_long_as_is_counted() -> None:
+    assert HEADER_BYTES == _HEADER.size == 28
+    assert [len(each) for each in frames(b"", b"x", bytes(1000))] == [28, 29, 1028]
+    length, sequence, round_, _, _ = _HEADER.unpack(SECOND[:28])
+    assert (length, sequence, round_) == (4, 1, 0)
+    assert SECOND[28:] == b"efgh"
+
+
+@pytest.mark.parametrize("facts", [(1,), (b"weights",), ("clamp", None, 2.0), (True,)])
+def test_parties_that_have_seen_different_public_facts_stop(facts: tuple[Any, ...]) -> None:
+    def main(channel: Channel, odd: bool) -> bytes:
+        channel.note("same")
+        if odd and channel.rank == 1:
+            channel.note(*facts)
+        channel.confirm()
+        return b"".join(map(bytes, channel.exchange(b"x")))
+
+    assert at_all(lambda channel: main(channel, odd=False)) == [b"xx", b"xx"]
+    codes = {error_of(each)[0] for each in at_all(lambda channel: main(channel, odd=True))}
+    assert "desync" in codes
+
+
+def test_facts_that_all_have_confirmed_need_no_message() -> None:
+    def main(channel: Channel) -> list[int]:
+        rounds = []
+        for step in (channel.confirm, lambda: channel.note(1), channel.confirm, channel.confirm):
+            step()
+            rounds.append(channel.round)
+        channel.note(2)
+        channel.exchange(b"")  # any message to all confirms
+        channel.confirm()
+        return [*rounds, channel.round]
+
+    assert at_all(main, 3)[0] == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("rank", [0, DEALER])
+def test_who_sends_more_than_a_dealer_reads_is_dropped(rank: int) -> None:
+    """A request of more than 1 MiB ends the dealer; between parties it is a message."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        channel = Channel(rank, {1: theirs}, timeout_s=5.0)
+        size = (1 << 20) + 1
+
+        def send() -> None:
+            with suppress(PeerError):  # that it is cut off
+                Channel(1, {rank: ours}).send(rank, bytes(size))
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        if rank == DEALER:
+            assert error_of_call(lambda: channel.receive(1, None)) == "peer-lost"
+        else:
+            assert len(channel.receive(1, None)) == size
+        channel.close()
+        sender.join(30)
+
+
+def error_of_call(call: Callable[[], Any]) -> str:
+    with pytest.raises(PeerError) as error:
+        call()
+    return error.value.code

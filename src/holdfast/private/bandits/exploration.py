@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import numpy as np
@@ -54,10 +55,9 @@ class Coins:
 
     def uniform(self, *shape: int) -> SharedTensor:
         """Numbers in [0, 1): one round."""
-        count = int(np.prod(shape)) * RANDOM_BITS
+        count = math.prod(shape) * RANDOM_BITS
         if self._generator is None:
-            data = np.frombuffer(os.urandom(-(-count // 8)), dtype=np.uint8)
-            bits = np.unpackbits(data)[:count]
+            bits = np.frombuffer(os.urandom(count), dtype=np.uint8) & 1
         else:
             bits = self._generator.integers(0, 2, count, dtype=np.uint8)
         if self.party.group is not None and self.party.rank not in self.party.group:

@@ -21,6 +21,9 @@ from holdfast.private.mpc.functions import cat, one_hot, reciprocal
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import invalid, numbers
 
+LARGEST_NORM = 256.0
+"""Of squared norms: the weights of an arm shrink with 1 / |x|, and lose their bits beyond."""
+
 
 class LinearBandit:
     """Epsilon-greedy linear bandit.
@@ -32,7 +35,7 @@ class LinearBandit:
         epsilon: probability of a uniform arm.
         arm_party: rank that learns, and pulls, the arm.
         reward_party: rank that knows the reward.
-        largest_norm: bound of a context's squared norm.
+        largest_norm: bound of a context's squared norm; at most `LARGEST_NORM`.
         largest_reward: bound of a reward's magnitude.
         seed: of exploration, to repeat an experiment in one process.
 
@@ -56,6 +59,9 @@ class LinearBandit:
         seed: int | None = None,
     ) -> None:
         check_settings(arms, epsilon)
+        if not 0 < largest_norm <= LARGEST_NORM:
+            expected = f"above 0, at most {LARGEST_NORM:g}: scale the contexts"
+            raise invalid("largest_norm", largest_norm, expected, "out-of-range")
         for name, rank in (("arm_party", arm_party), ("reward_party", reward_party)):
             if rank not in range(party.parties):
                 raise invalid(name, rank, f"0 to {party.parties - 1}", "out-of-range")
@@ -85,17 +91,16 @@ class LinearBandit:
             InputError: ``out-of-range`` at the owner for a context whose squared norm is too large.
         """
         if self.party.rank == owner:
-            values = numbers(values, "context").to(torch.float64).reshape(users, self.features)
+            values = self._rows(numbers(values, "context").to(torch.float64))
             norms = values.square().sum(1)
             if bool((norms > self.largest_norm).any()):
                 user = int(norms.argmax())
-                raise InputError(
-                    "the context is longer than the bandit allows",
-                    code="out-of-range",
+                raise invalid(
+                    "context",
+                    f"a squared norm of {float(norms[user]):g}",
+                    f"at most {self.largest_norm:g}: scale the contexts, or raise largest_norm",
+                    "out-of-range",
                     place=f"context[{user}]",
-                    found=f"squared norm {float(norms[user]):g}",
-                    expected=f"at most {self.largest_norm:g}",
-                    remedy="scale the contexts, or raise largest_norm at all parties",
                 )
         x = self.party.secret(
             values,
@@ -122,11 +127,12 @@ class LinearBandit:
             RangeError: if a squared norm is above `largest_norm`.
         """
         with self.party.channel.scope("choose"):
-            x = contexts.reshape(-1, self.features)
+            x = self._rows(contexts)
             if getattr(contexts, "largest_norm", None) != self.largest_norm:
                 # 2^-8 for the rounding of d squares.
                 x.square().sum(1).within((-1.0, self.largest_norm + 2.0**-8))
-                x.bound = x.bound.clipped(*self._around(math.sqrt(self.largest_norm)))
+                longest = 1.01 * math.sqrt(self.largest_norm)
+                x.bound = x.bound.clipped(-longest, longest)
             # |w . x| <= |w| |x|, which is less than the sum over features of the largest entries.
             limit = math.sqrt(self.largest_norm) * self._largest_weight
             scores = x.product(self.weights.T, "matmul", bound=Bound.of(limit))
@@ -139,6 +145,12 @@ class LinearBandit:
             chosen.allowed = frozenset({self.arm_party})
             arms = chosen.reveal(to=self.arm_party)
         return None if arms is None else [int(arm) for arm in arms]
+
+    def _rows(self, contexts: Any) -> Any:
+        """Contexts of one user or several as rows of features."""
+        if contexts.shape[-1:] != (self.features,):
+            raise invalid("context", contexts.shape, f"rows of {self.features} features")
+        return contexts.reshape(-1, self.features)
 
     def learn(self, rewards: Any = None) -> None:
         """Update the model with the rewards of the users since the last call, in their order.
@@ -165,9 +177,6 @@ class LinearBandit:
 
     # Bounds that the interval arithmetic of single operations cannot see; with a hundredth for rounding.
 
-    def _around(self, limit: float) -> tuple[float, float]:
-        return -1.01 * limit, 1.01 * limit
-
     @property
     def _largest_weight(self) -> float:
         """|w|^2 + |X w - r|^2 is least at the ridge solution w, so |w| <= |r|: at most sqrt(T) rewards."""
@@ -188,8 +197,8 @@ class LinearBandit:
             reward: scalar.
         """
         k, d = self.arms, self.features
-        length = Bound.of(self._around(math.sqrt(self.largest_norm)))
-        one, weight = Bound.of(self._around(1.0)), Bound.of(self._largest_weight)
+        length = Bound.of(1.01 * math.sqrt(self.largest_norm))
+        one, weight = Bound.of(1.01), Bound.of(self._largest_weight)
         # The chosen arm's model, gathered first: one reciprocal instead of K.
         state = cat([self.inverse.reshape(k, d * d), self.sums, self.weights], dim=1)
         chosen = arm.T.product(state, "matmul", bound=state.bound)  # [1, d d + 2 d]
@@ -202,7 +211,7 @@ class LinearBandit:
         )
         norm = products.sum() + 1.0
         norm.bound = Bound(1.0, 1.01 * self.largest_norm + 1.0)
-        factor = reciprocal(norm, low=1.0, high=self.largest_norm * 2)
+        factor = reciprocal(norm)
         scaled = moved.product(factor, "mul", bound=length)
         shift = moved.T.product(scaled, "matmul", bound=one).narrowed()  # v v' / (1 + x' v)
         gain = (x * reward).narrowed()

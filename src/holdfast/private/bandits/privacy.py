@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
 from holdfast.private.bandits.exploration import check_settings, coin_probability
@@ -74,12 +73,11 @@ def _composed(arms: int, epsilon: float, steps: int, delta: float) -> float:
     greedy = math.log1p(-epsilon * (1 - 1 / arms))
     first, second = (dict.fromkeys(range(arms), other) for _ in range(2))
     first[0] = second[1] = greedy
-    interval = max(1e-4, math.log1p(arms * (1 - epsilon) / epsilon) / 1e5)
+    per_action = math.log1p(arms * (1 - epsilon) / epsilon)
+    # What many actions compose to has as many entries as their losses have intervals.
+    interval = max(1e-4, per_action * max(1e-5, steps * 4e-7))
     one = privacy_loss_distribution.from_two_probability_mass_functions(
         first, second, value_discretization_interval=interval
     )
-    loss = float(one.self_compose(steps).get_epsilon_for_delta(delta)) if steps > 1 else None
-    if loss is None:
-        loss = float(one.get_epsilon_for_delta(delta))
-    pure = steps * math.log1p(arms * (1 - epsilon) / epsilon)
-    return float(np.minimum(loss, pure))
+    every = one.self_compose(steps) if steps > 1 else one
+    return min(float(every.get_epsilon_for_delta(delta)), steps * per_action)

@@ -56,9 +56,7 @@ class Ledger:
     def row(self) -> Cost:
         """The row to charge."""
         key = (self.module, self._ops[0] if self._ops else OUTSIDE)
-        if key not in self.rows:
-            self.rows[key] = Cost(*key)
-        return self.rows[key]
+        return self.rows.setdefault(key, Cost(*key))
 
     @contextmanager
     def scope(self, op: str, module: str | None = None) -> Iterator[None]:

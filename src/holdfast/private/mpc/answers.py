@@ -106,43 +106,31 @@ class Run(Costly):
         """The heading of the page."""
         return "Private computation"
 
-    @property
-    def rounds(self) -> int:
-        """Rounds of the party that had most."""
-        return max(each.rounds for each in self.parties)
-
-    @property
-    def seconds(self) -> float:
-        """Time of the slowest party in `main`."""
-        return max(each.seconds for each in self.parties)
-
     def costs(self) -> list[dict[str, Any]]:
         """Costs of the party with the most rounds, with the largest offline bytes of any party."""
         longest = max(self.parties, key=lambda each: each.rounds)
-        rows, largest = (
-            largest_costs([each.costs for each in parties]) for parties in ([longest], self.parties)
-        )
-        for key, row in rows.items():
-            row["offline_bytes"] = largest[key]["offline_bytes"]
-        return list(rows.values())
+        largest = largest_costs([each.costs for each in self.parties])
+        rows = largest_costs([longest.costs]).items()
+        return [row | {"offline_bytes": largest[key]["offline_bytes"]} for key, row in rows]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``--json``."""
+        rounds, _, _, seconds = self.figures()
         return {
             "parties": self.total_parties,
             "mode": self.mode,
-            "rounds": self.rounds,
+            "rounds": rounds,
             "bytes_sent": [each.bytes_sent for each in self.parties],
             "offline_bytes": [each.offline_bytes for each in self.parties],
-            "seconds": self.seconds,
+            "seconds": seconds,
             "result": self.parties[0].result,
             "costs": self.costs(),
         }
 
     def figures(self) -> tuple[int, int, int, float]:
-        """Rounds, bytes and time."""
-        offline = max(each.offline_bytes for each in self.parties)
-        return self.rounds, self._sent, offline, self.seconds
+        """Rounds, bytes and time: the largest of any party."""
+        names = ("rounds", "bytes_sent", "offline_bytes", "seconds")
+        return tuple(max(getattr(each, name) for each in self.parties) for name in names)  # type: ignore[return-value]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Who computed, and what they had to trust."""
@@ -155,9 +143,10 @@ class Run(Costly):
         """The result, and the costs."""
         result = repr(self.parties[0].result)
         shown = result if len(result) <= 300 else f"{result[:300]} ... (--json prints all of it)"
+        rounds, sent, _, seconds = self.figures()
         sentence = (
-            f"{self.total_parties} parties in mode {self.mode} took {number(self.rounds)} rounds, sent at "
-            f"most {size(self._sent)} each, and needed {duration(self.seconds)}."
+            f"{self.total_parties} parties in mode {self.mode} took {number(rounds)} rounds, sent at "
+            f"most {size(sent)} each, and needed {duration(seconds)}."
         )
         how = How(
             "rounds = longest chain of messages that had to follow each other",
@@ -174,10 +163,6 @@ class Run(Costly):
             ),
             cost_section(self.costs(), sentence, how),
         ]
-
-    @property
-    def _sent(self) -> int:
-        return max(each.bytes_sent for each in self.parties)
 
 
 def layer_name(row: Mapping[str, Any]) -> str:

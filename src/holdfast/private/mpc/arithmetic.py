@@ -18,6 +18,7 @@ from holdfast.private.mpc.ring import bilinear
 from holdfast.private.mpc.rounds import Rounds, opened_sum, parallel
 
 Options = tuple[tuple[str, Any], ...]
+_tensor = torch.as_tensor
 
 
 class Fixed:
@@ -118,7 +119,3 @@ def public_quotient(low: Tensor, sign: Tensor, bits: int) -> Tensor:
 def halves(c: Tensor) -> tuple[Tensor, Tensor]:
     """C modulo 2^63, and its bit 63."""
     return c & ((1 << 63) - 1), (c < 0).to(torch.int64)
-
-
-def _tensor(values: np.ndarray) -> Tensor:
-    return torch.as_tensor(values)

@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.private.mpc.ring import LIMIT_BITS, encode
+from holdfast.private.mpc.ring import LIMIT_BITS, encode, invalid
 
 DEFAULT = 1024 - 2.0**-10
 """Largest magnitude of inputs without a declared bound."""
@@ -61,15 +61,17 @@ class Bound:
         if isinstance(limits, Bound):
             return limits
         if isinstance(limits, (int, float)):
-            return Bound(-float(limits), float(limits))
-        low, high = limits
-        return Bound(float(low), float(high))
+            limits = (-limits, limits)
+        low, high = map(float, limits)
+        if not low <= high:
+            raise invalid("bound", limits, "a magnitude, or (lowest, highest)")
+        return Bound(low, high)
 
     @staticmethod
     def around(values: Tensor) -> Bound:
         """The smallest bound of public values."""
         if not values.numel():
-            return Bound(0.0, 0.0)
+            return ZERO
         low, high = torch.aminmax(values.to(torch.float64))
         return Bound(float(low), float(high))
 
@@ -94,8 +96,8 @@ class Bound:
 
     def scale(self, bits: int) -> int:
         """Fractional bits to keep of the values: `bits`, and more where all of them are small."""
-        more = max(0.0, -self.bits) if self.magnitude else 0.0
-        return bits + min(math.floor(more), LARGEST_SCALE - bits)
+        more = math.floor(max(0.0, -self.bits)) if self.magnitude else 0
+        return min(bits + more, LARGEST_SCALE)
 
     def finite(self) -> Bound:
         """The bound of what is stored, as if nothing was masked."""
@@ -140,6 +142,10 @@ class Bound:
         return Bound(-self.high, -self.low)
 
 
+ZERO = Bound(0.0, 0.0)
+"""Of zeros."""
+
+
 def _log2(magnitude: float) -> float:
     return math.log2(magnitude) if magnitude > 2.0**-1000 else -1000.0
 
@@ -148,16 +154,15 @@ def _times(x: float, y: float) -> float:
     return 0.0 if x == 0.0 or y == 0.0 else x * y  # an infinite bound times nothing is nothing
 
 
-def summed(op: str, shape: Sequence[int], *, left: bool = False) -> tuple[int, ...]:
+def summed(op: str, *, left: bool = False) -> tuple[int, ...]:
     """The dimensions of an operand that one entry of a bilinear product sums over.
 
     Args:
         op: as `ring.BILINEAR` names it.
-        shape: of the operand.
-        left: whether it is the left one, which only ``matmul`` has.
+        left: whether it is the left operand, which only ``matmul`` has.
     """
     dims = {
-        "matmul": (-1 if left or len(shape) == 1 else -2,),
+        "matmul": (-1 if left else -2,),
         "linear": (1,),
         "conv2d": (1, 2, 3),
         "conv2d_input": (0, 2, 3),
@@ -303,9 +308,9 @@ def bound_with_factor(bound: Bound, factor: Tensor, op: str, *, left: bool) -> t
         op: as `ring.BILINEAR` names it.
         left: whether the factor is the left operand.
     """
-    dims = summed(op, factor.shape, left=left)
+    dims = summed(op, left=left)
     if not factor.numel():
-        return Bound(0.0, 0.0), 0.0
+        return ZERO, 0.0
     positive, negative = factor.clamp(min=0), (-factor).clamp(min=0)
     if dims:
         positive, negative = positive.sum(dims), negative.sum(dims)
@@ -334,8 +339,7 @@ def public_limbs(encoded: Tensor, width: int) -> list[Tensor]:
 # --- Weights -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WeightFacts:
+class WeightFacts(NamedTuple):
     """What the owner of a weight declares of it; powers of two, and public.
 
     Args:

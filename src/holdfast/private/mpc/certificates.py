@@ -40,6 +40,13 @@ def make_certificate(
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    if not 0 < len(name) <= 64 or Path(name).name != name:
+        raise InputError(
+            "invalid name",
+            code="invalid-value",
+            found=repr(name),
+            expected="1 to 64 characters that the name of a file may have",
+        )
     certificate_path, key_path = folder / f"{name}.crt", folder / f"{name}.key"
     if key_path.exists():
         raise InputError(

@@ -38,8 +38,8 @@ class Setting:
 
     def arguments(self) -> dict[str, Any]:
         """Of `run_local` and `plan`."""
-        protocol = {"comparison": self.comparison, "fraction_bits": self.fraction_bits}
-        return {"mode": self.mode, "network": self._network(), **protocol}
+        names = ("mode", "comparison", "fraction_bits")
+        return {name: getattr(self, name) for name in names} | {"network": self._network()}
 
     def write_items(self, items: Any, parties: int) -> None:
         """Write the items to the file, if one is named."""
@@ -88,8 +88,9 @@ def run(
         expected = "3 in mode replicated3"
         raise invalid("number of parties", local, expected, "out-of-range", place="--local")
     known = setting.items if setting.items and setting.items.exists() else None
-    sources: dict[str, Any] = {"stores": stores, "items": known}
-    results = run_local(local, script, timeout=timeout, **sources, **setting.arguments())
+    results = run_local(
+        local, script, timeout=timeout, stores=stores, items=known, **setting.arguments()
+    )
     setting.write_items(results[0].items, local)
     return Run(setting.mode, results, local)
 
@@ -213,9 +214,15 @@ def plan(
     """
     from holdfast.private.mpc.forecast import plan as forecast
 
-    bounds: dict[str, Any] = {"bound": bound, "calibration": calibration, "margin": margin}
     answer = forecast(
-        model, input, parties=parties, measure=measure, **bounds, **setting.arguments()
+        model,
+        input,
+        parties=parties,
+        bound=bound,
+        calibration=calibration,
+        margin=margin,
+        measure=measure,
+        **setting.arguments(),
     )
     setting.write_items(answer.items, parties)
     return answer

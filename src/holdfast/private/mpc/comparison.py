@@ -11,7 +11,7 @@ Three rounds, 8 + 4 + 1 bytes per value. The result is a bit, shared by XOR (uin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ Bits = np.ndarray
 """A bit per value, shared by XOR: uint8 of 0 or 1."""
 
 
-@dataclass(frozen=True)
-class _Opening:
+class _Opening(NamedTuple):
     """A masked value, what the dealer made for it, and the bits of its comparison."""
 
     c: Tensor
@@ -146,11 +145,11 @@ def _opened_bytes(share: np.ndarray) -> Rounds[np.ndarray]:
 
 
 def relu(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tensor, Bits]]:
-    """max(x, 0) / 2^bits, and the bits of x >= 0: 4 rounds, 14 bytes.
+    """max(x, 0) / 2^bits, and the bits of x > 0: 4 rounds, 14 bytes.
 
     Truncation, comparison and product share one opening.
     """
-    at = yield from _compare(party, x, (0,), bits, select=True)
+    at = yield from _compare(party, x, (1,), bits, select=True)
     sign = at.bits[..., 0]
     v = yield from _opened_bits(sign ^ at.item["rho"])
     # bit y = v y + (1 - 2v) rho y, and y = C - high + (1 - 2s) top 2^(63-bits) with C, s public.

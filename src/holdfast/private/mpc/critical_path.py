@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.private.mpc.transport import Network, TraceEvent
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(NamedTuple):
     """A run as the traces of its parties give it.
 
     Args:

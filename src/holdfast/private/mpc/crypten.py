@@ -86,7 +86,7 @@ def cryptensor(
             check_finite(given, "input")
             if bound is None and given.is_floating_point():
                 largest = float(given.abs().max()) if given.numel() else 0.0
-                bound = 2.0 ** max(0, math.ceil(math.log2(max(largest, 1.0))))
+                bound = 2.0 ** math.ceil(math.log2(max(largest, 1.0)))
         out = party.secret(given, owner=src, bound=bound)
         out.expected = None  # its bound is that of its values
     out.requires_grad = requires_grad

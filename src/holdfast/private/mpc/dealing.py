@@ -26,6 +26,7 @@ import torch
 from holdfast.private.mpc import function_sharing
 from holdfast.private.mpc.randomness import SEED_BYTES, stream
 from holdfast.private.mpc.ring import bilinear, product_shape
+from holdfast.private.mpc.transport import LARGEST
 
 Shape = Sequence[int]
 Item = dict[str, np.ndarray]
@@ -33,16 +34,22 @@ RING, BYTE, HALF, WORD, LONG = (
     np.dtype(name) for name in (np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 )
 LOW_62 = np.uint64(2**62 - 1)
+NOT_AN_ITEM = (KeyError, TypeError, ValueError, IndexError, RuntimeError)
+"""What kinds and parameters raise that no item has."""
 COMMON = frozenset({"comparison_keys"})
 """Kinds whose corrections all parties get, as they are: correction words of function secret sharing."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """The shape and type of one part of an item; `parties` names who gets it (None: everybody)."""
+    """The shape and type of one part of an item."""
 
     shape: Shape
     type: np.dtype[Any] = RING
+
+    def __post_init__(self) -> None:
+        if any(not isinstance(size, int) or size < 0 for size in self.shape) or self.size > LARGEST:
+            raise ValueError(self.shape)
 
     @property
     def size(self) -> int:
@@ -129,7 +136,11 @@ def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], label: st
 
 
 def correction_bytes(kind: str, parameters: Mapping[str, Any]) -> int:
-    """The length of what `deal` returns."""
+    """The length of what `deal` returns.
+
+    Raises:
+        NOT_AN_ITEM: if there is no such item.
+    """
     return sum(each.size for each in _recipe(described(kind, parameters)).derived.values())
 
 
@@ -205,6 +216,9 @@ def _split(r: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _truncation(shape: Shape, bits: int) -> Recipe:
+    if bits not in range(64):
+        raise ValueError(f"{bits} bits")
+
     def derive(masks: Item) -> Item:
         high, top = _split(masks["r"], bits)
         return {"high": high, "top": top}

@@ -164,10 +164,10 @@ class Forecast(Costly):
     def _networks(self) -> Section:
         choices = {"this machine": Network(), "LAN": LAN, "WAN": WAN}
         choices |= {} if self.network is None else {"as asked": self.network}
-        rows = []
-        for name, network in choices.items():
-            described = f"{name} ({_described(network)})"
-            rows.append({"network": described, "seconds": self.seconds(network)})
+        rows = [
+            {"network": f"{name} ({_described(network)})", "seconds": self.seconds(network)}
+            for name, network in choices.items()
+        ]
         if self.measured is not None:
             described = f"measured here ({_described(self.network)})"
             rows.append({"network": described, "seconds": self.measured["seconds"]})

@@ -35,23 +35,18 @@ def generate(r: np.ndarray, roots: list[np.ndarray]) -> dict[str, np.ndarray]:
     value = np.zeros(r.shape, dtype=np.uint8)  # what the walks along r add up to
     for level in range(LEVELS):
         bit = _bit(r, 61 - level)
-        left, right = ([_child(state, np.uint8(side)) for state in at] for side in (0, 1))
-        xors = [tuple(a ^ b for a, b in zip(*children, strict=True)) for children in (left, right)]
-        # The walk that leaves r's path: its states must become equal.
-        lost_state = np.where(bit[..., None] == 1, xors[0][0], xors[1][0])
-        lost_value = np.where(bit == 1, xors[0][1], xors[1][1])
-        correction = lost_value ^ value ^ bit  # leaving to the left means v < r
-        to_left, to_right = xors[0][2] ^ bit ^ 1, xors[1][2] ^ bit
-        states[level] = lost_state
-        bits[level] = correction | (to_left << 1) | (to_right << 2)
-        value = value ^ np.where(bit == 1, xors[1][1], xors[0][1]) ^ correction
-        keep = np.where(bit == 1, to_right, to_left)
-        right_kept = bit == 1
-        for party in (0, 1):
-            state = np.where(right_kept[..., None], right[party][0], left[party][0])
-            flag = np.where(right_kept, right[party][2], left[party][2])
-            at[party] = state ^ lost_state * control[party][..., None].astype(_LONG)
-            control[party] = flag ^ control[party] * keep
+        # The walk that leaves r's path at this level, and the one that stays on it.
+        left, kept = ([_child(state, side) for state in at] for side in (bit ^ np.uint8(1), bit))
+        states[level], left_value, left_flag = (a ^ b for a, b in zip(*left, strict=True))
+        _, kept_value, kept_flag = (a ^ b for a, b in zip(*kept, strict=True))
+        # Who leaves has equal states and flags at both parties, who stays has different flags.
+        correction = left_value ^ value ^ bit  # leaving to the left means v < r
+        kept_flag ^= 1
+        bits[level] = correction | (left_flag << (2 - bit)) | (kept_flag << (1 + bit))
+        value = value ^ kept_value ^ correction
+        for party, (state, _, flag) in enumerate(kept):
+            at[party] = state ^ states[level] * control[party][..., None].astype(_LONG)
+            control[party] = flag ^ control[party] * kept_flag
     return {"states": states, "bits": bits, "leaf": _last(at[0]) ^ _last(at[1]) ^ value}
 
 

@@ -30,7 +30,7 @@ from scipy import special
 from torch import Tensor
 
 from holdfast.private.mpc import arithmetic, comparison, ring
-from holdfast.private.mpc.bounds import Bound
+from holdfast.private.mpc.bounds import ZERO, Bound
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.rounds import Rounds, parallel
 from holdfast.private.mpc.tables import (
@@ -289,13 +289,11 @@ class _Split:
         ends = [0] * (below and self.zero) + [top + 1] * above + [-top] * (above and signed)
         number = yield from normalize(x.party, x.share, first, last, signed, ends)
         # 1 for numbers in the domain: at least its lower end, and not above the upper one.
-        one = np.full(x.shape, int(x.party.lead), dtype=np.uint8)
-        bits = list(np.moveaxis(number.ends, -1, 0))
-        inside = (bits.pop(0) if self.zero else number.nonzero) if below else one
-        if above:
-            inside = inside ^ bits.pop(0)
-        if above and signed:
-            inside = inside ^ bits.pop(0) ^ one
+        inside = np.bitwise_xor.reduce(number.ends, axis=-1)
+        if below and not self.zero:
+            inside = inside ^ number.nonzero
+        if not below or (above and signed):  # all reach the lower end, or minus the upper one
+            inside = inside ^ np.uint8(x.party.lead)
         if below or above:
             ends_of = (least * 2.0**-x.scale, top * 2.0**-x.scale)
             x.party.require(inside, f"{ends_of[0]:g} to {ends_of[1]:g}" + " in magnitude" * signed)
@@ -380,7 +378,7 @@ def softmax(x: SharedTensor) -> SharedTensor:
     """Softmax along a dimension: the maximum is subtracted first."""
     x = x.finite([-1]).fractional().narrowed()
     _, powers, total = _powers(x)
-    inverse = reciprocal(total, low=1.0, high=float(max(2, x.shape[-1])) + 1)
+    inverse = reciprocal(total)
     out = powers.product(inverse, "mul", bound=Bound(0.0, 1.0 + 2.0**-8))
 
     def back(g: SharedTensor) -> SharedTensor:
@@ -395,12 +393,11 @@ def log_softmax(x: SharedTensor) -> SharedTensor:
     """Logarithm of the softmax along a dimension."""
     x = x.unmasked().fractional().narrowed()
     shifted, powers, total = _powers(x)
-    high = float(max(2, x.shape[-1])) + 1
-    out = shifted - log(total, low=1.0, high=high)
+    out = shifted - log(total)
 
     def back(g: SharedTensor) -> SharedTensor:
-        inverse = reciprocal(total, low=1.0, high=high)
-        return g - powers.product(inverse, "mul", bound=Bound(0.0, 1.1)) * g.sum(-1, keepdim=True)
+        shares = powers.product(reciprocal(total), "mul", bound=Bound(0.0, 1.1))
+        return g - shares * g.sum(-1, keepdim=True)
 
     return out.recorded((x, back))
 
@@ -413,7 +410,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> SharedTensor:
     """Layer normalization over the last ``len(shape)`` dimensions."""
-    dims = tuple(range(-len(shape), 0))
+    dims = _last(x, shape)
     with x.scope("layer_norm"):
         x = x.fractional()
         centered = (x - x.mean(dims, keepdim=True)).narrowed()
@@ -427,8 +424,15 @@ def rms_norm(
 ) -> SharedTensor:
     """Root-mean-square normalization over the last ``len(shape)`` dimensions."""
     with x.scope("rms_norm"):
-        dims = tuple(range(-len(shape), 0))
+        dims = _last(x, shape)
         return _normalized(x.fractional().narrowed(), dims, weight, None, eps)
+
+
+def _last(x: SharedTensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """The last dimensions, which must have these sizes."""
+    if x.shape[-len(shape) :] != tuple(shape):
+        raise ring.invalid("shape", shape, f"the last sizes of {x.shape}")
+    return tuple(range(-len(shape), 0))
 
 
 def _normalized(
@@ -494,7 +498,7 @@ def attention(
             seen = scores.masked.amin(-1, keepdim=True) ^ 1
             scores.masked = scores.masked * seen
         weights = softmax(scores)
-        largest = value.bound.union(Bound(0.0, 0.0)).times(1 + 2.0**-6)
+        largest = value.bound.union(ZERO).times(1 + 2.0**-6)
         out = weights.product(value, "matmul", bound=largest)
         return out if bool(seen.all()) else out * seen
 
@@ -529,7 +533,7 @@ def conv2d(
 
     Padding may be ``same`` or ``valid``.
     """
-    if x.ndim == 3:  # of images of height 1
+    if weight.ndim == 3:  # of images of height 1
         edge = padding if isinstance(padding, str) else (0, _pair(padding)[1])
         high = x.unsqueeze(2), with_height(weight)
         return conv2d(*high, bias, stride, edge, dilation, groups).squeeze(2)  # type: ignore[no-any-return]
@@ -572,6 +576,10 @@ def max_pool2d(
 ) -> SharedTensor:
     """Maximum over windows; padding counts as minus infinity."""
     with x.scope("max_pool2d"):
+        pixels = torch.ones_like(x.share[:1, :1])
+        geometry = _window_geometry(kernel_size, stride, padding, dilation)
+        if not bool(ring.patches(pixels, *geometry).amax((2, 3)).all()):
+            raise ring.invalid("padding", padding, "less, so that every window has a pixel")
         height, width = _pair(padding)
         x = x.pad((width, width, height, height), x.bound.low)
         return _windows(x, kernel_size, stride, 0, dilation).amax((2, 3))  # type: ignore[no-any-return]
@@ -589,9 +597,15 @@ def avg_pool2d(
 
 def _windows(x: SharedTensor, kernel: Any, stride: Any, padding: Any, dilation: Any = 1) -> Any:
     """``[N, C, H, W] -> [N, C, kh, kw, oh, ow]``, with zeros at the edges."""
-    kernel = _pair(kernel)
-    geometry = (_pair(stride or kernel), _pair(padding), _pair(dilation))
-    return x.moved(ring.patches, kernel, *geometry, fills=padding not in (0, (0, 0), [0, 0]))
+    geometry = _window_geometry(kernel, stride, padding, dilation)
+    return x.moved(ring.patches, *geometry, fills=padding not in (0, (0, 0), [0, 0]))
+
+
+def _window_geometry(kernel: Any, stride: Any, *others: Any) -> Sequence[tuple[int, int]]:
+    """Kernel, stride (by default the kernel), padding and dilation, of both directions."""
+    return [
+        _pair(each) for each in (kernel, kernel if stride in (None, [], ()) else stride, *others)
+    ]
 
 
 def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
@@ -618,13 +632,13 @@ def embedding(index: SharedTensor, weight: Any) -> SharedTensor:
         vectors = one_hot(index, weight.shape[0])
         if not isinstance(weight, SharedTensor):
             return vectors.product(weight, "matmul")
-        return vectors.product(weight, "matmul", bound=weight.bound.union(Bound(0.0, 0.0)))
+        return vectors.product(weight, "matmul", bound=weight.bound.union(ZERO))
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
     """X where a bit is 1, else y: one round for a secret bit, none for a public one.
 
-    Public values may be minus infinity.
+    Public values may be minus infinity. Secret integers are checked to be bits, where that is not known.
     """
     if not isinstance(condition, SharedTensor):
         if isinstance(x, SharedTensor) and isinstance(y, SharedTensor):
@@ -635,6 +649,9 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         if isinstance(y, SharedTensor):
             return where(~condition, y, x)
         return torch.where(condition, torch.as_tensor(x), torch.as_tensor(y))
+    if condition.scale:
+        raise ring.invalid("condition", "numbers with fractional bits", "bits, as of a comparison")
+    condition = condition.within((0.0, 1.0))
     left, right = condition.lift(x), condition.lift(y)
     out = right + condition * (left - right)
     either = left.bound.union(right.bound).widened(2.0**-8)
@@ -699,6 +716,8 @@ def clamp(x: SharedTensor, min: float | None = None, max: float | None = None) -
     x.party.agree("clamp", min, max)
     high = math.inf if max is None else max
     low = -math.inf if min is None else builtins.min(min, high)
+    if not low <= high:
+        raise ring.invalid("end of clamp", math.nan, "a number")
     # Ends that the bound keeps anyway need no comparison.
     ends = [low] * (low > x.bound.low) + [high] * (high < x.bound.high)
     if not ends:

@@ -157,11 +157,12 @@ class Agreement:
     def difference(self, other: Mapping[str, Any]) -> str | None:
         """The first field in which another party differs, in words; None if there is none."""
         for name, own in dataclasses.asdict(self).items():
-            if name not in other or other[name] != own:
-                if name == "modules" and isinstance(other.get(name), dict):
-                    files = sorted(set(own.items()) ^ set(other[name].items()))
-                    return f"module {files[0][0]} is another one there"
-                return f"{name} is {other.get(name)!r} there and {own!r} here"
+            theirs = other.get(name)
+            if theirs != own:
+                if name == "modules" and isinstance(theirs, dict):
+                    files = (each for each in {*own, *theirs} if own.get(each) != theirs.get(each))
+                    return f"module {min(files)} is another one there"
+                return f"{name} is {theirs!r} there and {own!r} here"
         return None
 
 
@@ -369,15 +370,15 @@ def compare(
         link.sendall(json.dumps(hello).encode() + b"\n")
         with link.makefile("rb", buffering=0) as lines:  # a buffer would take what follows
             other = parsed(lines.readline(_LARGEST_HELLO))
+        theirs, found = (dict(other.get(name) or ()) for name in ("agreement", "facts"))
     except ssl.SSLError as failure:
         raise error(f"TLS failed: {_reason(failure)}", "certificate") from failure
     except TimeoutError as failure:
         raise error("silent", "peer-timeout") from failure
-    except (OSError, ValueError) as failure:
+    except (OSError, ValueError, TypeError) as failure:
         raise error("closed the connection or sent something else", "peer-lost") from failure
-    difference = agreement.difference(other.get("agreement") or {})
-    found = other.get("facts")
-    if difference is None and isinstance(found, dict) and found.get("rank") == peer:
+    difference = agreement.difference(theirs)
+    if difference is None and found.get("rank") == peer:
         return found
     raise error(
         f"runs something else: {difference or 'another rank'}\n"

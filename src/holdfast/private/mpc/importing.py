@@ -13,7 +13,6 @@ All parties build the same module; only the owner's weights count.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import logging
 import math
@@ -40,6 +39,7 @@ from holdfast.private.mpc.arithmetic import Fixed
 from holdfast.private.mpc.bounds import Bound, Role, WeightFacts, weight_facts
 from holdfast.private.mpc.functions import with_height
 from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS
+from holdfast.private.mpc.ring import check_finite, invalid
 from holdfast.private.mpc.rounds import parallel
 from holdfast.private.mpc.tensor import SharedTensor
 
@@ -131,7 +131,7 @@ def prepare(module: nn.Module, example: Sequence[Tensor], *, trainable: bool = F
             f"{len(missing)} operations of the model are not supported",
             code="unsupported",
             found="; ".join(missing),
-            expected=f"{', '.join(sorted({each.name for each in OPERATIONS.values()}))}",
+            expected=", ".join(sorted({each.name for each in OPERATIONS.values()})),
             remedy="replace these modules, or compute that part in plaintext at the owner",
         )
     graph = _folded(program, trainable)
@@ -345,7 +345,11 @@ def largest_results(
     module: nn.Module, calibration: Given, margin: float, *, trainable: bool = False
 ) -> dict[str, int]:
     """For typical inputs in plaintext, the power of two above what each step gives, times a margin."""
+    if not 0 < margin < math.inf:
+        raise invalid("margin", margin, "a positive number")
     inputs = _listed(calibration)
+    for each in inputs:
+        check_finite(each, "calibration")
     graph = prepare(module, inputs, trainable=trainable)
     constants = {name: each.value for name, each in graph.constants.items()}
     values: dict[str, Any] = dict(zip((name for name, *_ in graph.inputs), inputs, strict=True))
@@ -385,8 +389,16 @@ class PrivateModel:
             if not constant.secret:
                 self.values[name] = constant.value
                 continue
-            shared = self._shared(name, constant.value, owner, facts[name])
-            shared.requires_grad = trainable
+            known = facts[name]
+            shared: SharedTensor = party.secret(
+                constant.value,
+                owner=owner,
+                shape=tuple(constant.value.shape),
+                bound=2.0**known.bits,
+                fraction_bits=known.scale,
+                name=name,
+            )
+            shared.row_sum, shared.requires_grad = 2.0**known.row_bits, trainable
             self.values[name] = shared
         if not trainable and party.mode != "replicated3":
             self._open_masked_weights()
@@ -401,7 +413,7 @@ class PrivateModel:
             if each.secret
         }
         results = [name for name, *_ in self.graph.inputs] + [s.result for s in self.graph.steps]
-        numbers = [number for each in own.values() for number in dataclasses.astuple(each)]
+        numbers = [number for each in own.values() for number in each]
         numbers += [self.graph.largest.get(name, _UNKNOWN) for name in results]
         with self.party.channel.scope("import"):
             told = self.party.broadcast(np.array(numbers, dtype=np.int16).tobytes(), owner)
@@ -412,28 +424,15 @@ class PrivateModel:
         self.expected = {name: 2.0**bits for name, bits in exponents if bits != _UNKNOWN}
         return {name: WeightFacts(*row) for name, row in zip(own, rows, strict=True)}
 
-    def _shared(self, name: str, value: Tensor, owner: int, facts: WeightFacts) -> SharedTensor:
-        shared: SharedTensor = self.party.secret(
-            value,
-            owner=owner,
-            shape=tuple(value.shape),
-            bound=2.0**facts.bits,
-            fraction_bits=facts.scale,
-            name=name,
-        )
-        shared.row_sum = 2.0**facts.row_bits
-        return shared
-
     def _open_masked_weights(self) -> None:
         """Fix the weights of products: their masked values are opened once, all in one round."""
         protocols = []
         for step in self.graph.steps:
-            if step.op not in _PRODUCTS or not isinstance(step.args[1], Ref):
+            weight = step.args[1] if step.op in _PRODUCTS else None
+            shared = self.values.get(weight.name) if isinstance(weight, Ref) else None
+            if not isinstance(shared, SharedTensor) or shared.fixed is not None:
                 continue
-            shared = self.values[step.args[1].name]
-            if not hasattr(shared, "fixed") or shared.fixed is not None:
-                continue
-            right = with_height(shared.fix()) if step.op == "conv1d" else shared.fix()
+            right: Any = with_height(shared.fix()) if step.op == "conv1d" else shared.fix()
             fixed = right.fixed[_PRODUCTS[step.op]] = Fixed()
             protocols.append(fixed.open(self.party, right.share))
         with self.party.channel.scope("import"):

@@ -45,6 +45,7 @@ from holdfast.private.mpc.handshake import (
     meet,
 )
 from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.store import Store, read_items, state_folder, store_path
 from holdfast.private.mpc.supply import Items, LiveSupply, Supply, local_supplies, serve
 from holdfast.private.mpc.transport import (
@@ -414,8 +415,8 @@ def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResul
         if "error" in content:
             failures[rank] = content["error"]
         elif code == -signal.SIGTERM:
-            facts = {"code": "stopped", "message": "stopped, as it did not end", "peer": None}
-            failures[rank] = facts
+            problem = "stopped, as it did not end"
+            failures[rank] = {"code": "stopped", "message": problem, "peer": None}
         elif code:
             failures[rank] = {"code": "party-died", "message": f"the process ended with {code}"}
         elif rank != DEALER:
@@ -429,12 +430,12 @@ def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResul
 def _checked(store: Store, session: Session, rank: int) -> Store:
     parties = len(session.party)
     if (store.header.rank, store.header.parties) != (rank, parties):
-        raise InputError(
-            "the store was made for another party",
-            code="conflict",
+        raise invalid(
+            "store",
+            f"of party {store.header.rank} of {store.header.parties}",
+            f"that of party {rank} of {parties}",
+            "conflict",
             path=store.path,
-            found=f"party {store.header.rank} of {store.header.parties}",
-            expected=f"party {rank} of {parties}",
         )
     return store
 

@@ -132,7 +132,7 @@ def _identity(x: Any, *_: Any, **__: Any) -> Any:
 
 _PLAIN = (
     "linear conv1d conv2d relu silu sigmoid tanh erf exp log sqrt rsqrt abs sign leaky_relu hardtanh"
-    " relu6 hardsigmoid hardswish clamp maximum minimum amax amin max min argmax mul div neg"
+    " relu6 hardsigmoid hardswish maximum minimum amax amin max min argmax mul div neg"
     " gt ge lt le eq ne"
 )
 _PRODUCTS = ("matmul", "mm", "bmm")
@@ -150,7 +150,8 @@ _TABLES: tuple[dict[Any, Operation], ...] = (
     _forms("cat", moves=True),
     _forms("constant_pad_nd", SharedTensor.pad, known_as="pad", moves=True),
     _forms("_native_batch_norm_legit_no_training", _batch_norm, known_as="batch_norm"),
-    _forms("clamp_min", functions.clamp, known_as="clamp"),
+    *(_forms(name, functions.clamp, known_as="clamp", forms=("default",))
+      for name in ("clamp", "clamp_min")),
     _forms("max_pool2d", None, _only(ceil_mode=False)),
     _forms("avg_pool2d", _first(4, functions.avg_pool2d),
            _only(ceil_mode=False, count_include_pad=True, divisor_override=None)),
@@ -168,7 +169,7 @@ _TABLES: tuple[dict[Any, Operation], ...] = (
     _forms("softmax", _first(2, functions.softmax)),
     _forms("log_softmax", _first(2, functions.log_softmax)),
     _forms("reciprocal", lambda x: 1 / x),
-    _forms("addmm", lambda bias, x, weight: x @ weight + bias, known_as="linear"),
+    _forms("addmm", lambda bias, x, y: x @ y + bias, _only(alpha=1, beta=1)),
     _forms("add", None, _only(alpha=1)),
     _forms("sub", None, _only(alpha=1)),
     _forms("pow", lambda x, power: x ** int(power), _power_problem, forms=("Tensor_Scalar",)),

@@ -147,6 +147,8 @@ class Party:
             tensor = ring.numbers(values, name)
             if shape is None:
                 integer = not tensor.is_floating_point()
+            if integer and tensor.is_floating_point():
+                raise invalid(name, f"numbers of type {tensor.dtype}", "integers, as declared")
             tensor = tensor.to(torch.int64 if integer else torch.float64)
             if shape is not None and tuple(tensor.shape) != tuple(shape):
                 raise invalid(name, f"shape {tuple(tensor.shape)}", f"shape {tuple(shape)}")
@@ -184,11 +186,13 @@ class Party:
         if bound is None:
             bound = DEFAULT_INTEGER if integer else DEFAULT
         declared = Bound.of(bound)
-        if not (declared.low <= declared.high and declared.magnitude < math.inf):
-            raise invalid("bound", bound, "a magnitude, or (lowest, highest), of finite numbers")
+        if declared.magnitude == math.inf:
+            raise invalid("bound", bound, "finite numbers")
         if integer:
             return declared, 0
         wanted = declared.scale(self.fraction_bits) if fraction_bits is None else fraction_bits
+        if wanted < 0:
+            raise invalid("fraction_bits", wanted, "0 or more")
         return declared, min(wanted, declared.room)
 
     def _announce(

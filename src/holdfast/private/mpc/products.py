@@ -38,7 +38,7 @@ def shared_product(
     Raises:
         RangeError: if no way stays inside the ring.
     """
-    count = bounds.count_of(y.shape, bounds.summed(op, y.shape))
+    count = bounds.count_of(y.shape, bounds.summed(op))
     if op == "conv2d_input":
         count //= dict(options).get("groups", 1)
     sums = (count * x.bound.magnitude, count * y.bound.magnitude)
@@ -136,24 +136,26 @@ def public_product(
     x.party.agree(factor.encoded.numpy().tobytes(), factor.scale)
     result, _ = bounds.bound_with_factor(x.bound, factor.values, op, left=left)
     x = x.narrowed()
-    if result.fits(x.scale + factor.scale):
-        scale = x.scale + factor.scale
+    scale = x.scale + factor.scale
+    if result.fits(scale):
         return x.mapped(lambda t: multiply(t, factor.encoded), scale=scale, bound=result)
     with x.scope(name or op):
         width = bounds.Bound.of(sums).room - x.scale
         if width < _LEAST_WIDTH:
             x = x.narrowed(x.scale + width - _LEAST_WIDTH)
             width = _LEAST_WIDTH
-        wanted = min(bits if x.scale + factor.scale > 0 else 0, result.room)
-        if wanted < min(bits, bounds.LEAST_BITS, x.scale + factor.scale):
+        scale = x.scale + factor.scale
+        wanted = min(bits if scale > 0 else 0, result.room)
+        if wanted < min(bits, bounds.LEAST_BITS, scale):
             raise x.refused(result, bits)
         limbs = bounds.public_limbs(factor.encoded, width)
-        scales = [x.scale + factor.scale - place * width for place in range(len(limbs))]
         parts = x.party.run(
             parallel(
                 *(
-                    arithmetic.truncate(x.party, multiply(x.share, limb), at - wanted)
-                    for limb, at in zip(limbs, scales, strict=True)
+                    arithmetic.truncate(
+                        x.party, multiply(x.share, limb), scale - wanted - place * width
+                    )
+                    for place, limb in enumerate(limbs)
                 )
             )
         )

@@ -7,6 +7,7 @@ index * 2^64, so streams never overlap and any of them can be made again from (s
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from typing import Any
 
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
-from holdfast.errors import InputError
+from holdfast.private.mpc.ring import invalid
 
 SEED_BYTES = 16
 
@@ -35,8 +36,7 @@ def stream(seed: bytes, index: int, size: int) -> np.ndarray:
 
 def uniform(seed: bytes, index: int, shape: tuple[int, ...]) -> Tensor:
     """A uniform tensor of the ring: stream `index` of a seed."""
-    count = int(np.prod(shape, dtype=np.int64))
-    return torch.from_numpy(stream(seed, index, 8 * count).view(np.int64)).reshape(shape)
+    return torch.from_numpy(stream(seed, index, 8 * math.prod(shape)).view(np.int64)).reshape(shape)
 
 
 def agree(channel: Any) -> tuple[list[bytes], bytes]:
@@ -76,9 +76,7 @@ class PairwiseStreams:
         index = self._next()
         if self.rank != owner:
             return uniform(self._seeds[owner], index, shape)
-        if value is None:
-            raise ValueError("the owner of an input must have its value")
-        share = value.clone()
+        share = value.clone()  # type: ignore[union-attr]
         for peer in range(self.parties):
             if peer != owner:
                 share -= uniform(self._seeds[peer], index, shape)
@@ -99,8 +97,7 @@ class PairwiseStreams:
         index = self._next()
         if self.rank not in peers:
             return None
-        peer = peers[0] if self.rank == peers[1] else peers[1]
-        return uniform(self._seeds[peer], index, shape)
+        return uniform(self._seeds[sum(peers) - self.rank], index, shape)
 
     def check(self) -> None:
         """Refuse to draw in a fork of the process that made it: both would use the same masks.
@@ -109,13 +106,12 @@ class PairwiseStreams:
             InputError: ``conflict``.
         """
         if os.getpid() != self._process:
-            raise InputError(
-                "a fork of a party's process cannot compute on its shares",
-                code="conflict",
+            raise invalid(
+                "process of a party",
+                os.getpid(),
+                f"{self._process}: a fork would use its masks again, fork before the party starts",
+                "conflict",
                 place="party",
-                found=f"process {os.getpid()}",
-                expected=f"process {self._process}, whose masks would be used twice",
-                remedy="fork before the party starts, or compute in one process",
             )
 
     def _next(self) -> int:

@@ -29,17 +29,16 @@ class RangeError(HoldfastError):
         op: the operation, with its module and its tensor.
         found: what is known of the values.
         expected: the range.
-        remedy: what to do.
     """
 
     exit_code = 2
     code = "out-of-range"
 
-    def __init__(self, op: str, found: str, expected: str, remedy: str = "") -> None:
+    def __init__(self, op: str, found: str, expected: str) -> None:
         self.op, self.found, self.expected = op, found, expected
         super().__init__(
             f"{op}: values may leave the range of the operation\n  found: {found}\n"
-            f"  expected: {expected}\n  remedy: {remedy or REMEDY}"
+            f"  expected: {expected}\n  remedy: {REMEDY}"
         )
 
 
@@ -155,6 +154,10 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
 def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
     """Windows of images: ``[N, C, H, W] -> [N, C, kh, kw, oh, ow]``, padded with zeros (im2col)."""
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = kernel, stride, padding, dilation
+    if min(kh, kw, sh, sw, dh, dw) < 1 or min(ph, pw) < 0:
+        raise invalid("windows", (kernel, stride, padding, dilation), "positive sizes")
+    if x.ndim != 4:
+        raise invalid("images", f"{x.ndim} dimensions", "4: [N, C, H, W]")
     x = torch.nn.functional.pad(x, (pw, pw, ph, ph)).contiguous()
     n, c, height, width = x.shape
     oh = (height - dh * (kh - 1) - 1) // sh + 1

@@ -27,6 +27,7 @@ from holdfast.files import Lock, atomic_file, read_whole, write_whole
 from holdfast.private.mpc import dealing
 from holdfast.private.mpc.accounting import Ledger
 from holdfast.private.mpc.dealing import described
+from holdfast.private.mpc.handshake import parsed
 from holdfast.private.mpc.randomness import SEED_BYTES
 from holdfast.private.mpc.supply import (
     Items,
@@ -91,7 +92,7 @@ def write_stores(folder: Path, items: Items, parties: int, runs: int) -> list[Pa
         with atomic_file(path) as file:
             os.fchmod(file.fileno(), 0o600)  # the seed is a secret of this party
             file.write(_MAGIC + _LENGTH.pack(len(header)) + header)
-            for run in range(runs if total_correction_bytes(items, rank, parties) else 0):
+            for run in range(runs):
                 of_run = [run_seed(seed, run) for seed in seeds]
                 labels = Labels()
                 for kind, parameters in items:
@@ -109,10 +110,10 @@ def read_items(path: Path) -> Items:
         InputError: if the file does not hold items.
     """
     try:
-        listed = json.loads(read_whole(path, "preprocessing items"))["items"]
+        listed = parsed(read_whole(path, "preprocessing items"))["items"]
         items = [(kind, parameters) for kind, parameters in listed]
         total_correction_bytes(items, 0, 1)  # whether they are items
-    except (ValueError, TypeError, KeyError) as error:
+    except dealing.NOT_AN_ITEM as error:
         raise InputError(
             "not a list of preprocessing items",
             code="invalid-syntax",
@@ -251,8 +252,11 @@ def _read_header(path: Path) -> Header:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise _damaged(path)
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            content = json.loads(file.read(min(length, 1 << 32)))
+            content = parsed(file.read(min(length, 1 << 32)))
             content["seed"] = bytes.fromhex(content["seed"])
+            bytes.fromhex(content["identity"])  # it becomes the name of a file
+            if content["rank"] not in range(content["parties"]) or content["runs"] < 0:
+                raise _damaged(path)
             content["items"] = [(kind, parameters) for kind, parameters in content["items"]]
             header = Header(**content, start=file.tell())
         size = header.runs * header.run_bytes
@@ -263,7 +267,7 @@ def _read_header(path: Path) -> Header:
             path=path,
             found=error.strerror,
         ) from error
-    except (ValueError, TypeError, KeyError, struct.error) as error:
+    except (*dealing.NOT_AN_ITEM, struct.error) as error:
         raise _damaged(path) from error
     if path.stat().st_size != header.start + size:
         raise _damaged(path)

@@ -23,7 +23,7 @@ from holdfast.private.mpc.accounting import Ledger
 from holdfast.private.mpc.dealing import described
 from holdfast.private.mpc.handshake import parsed
 from holdfast.private.mpc.randomness import SEED_BYTES
-from holdfast.private.mpc.transport import DEALER, LARGEST, Channel
+from holdfast.private.mpc.transport import DEALER, Channel
 
 Items = Sequence[tuple[str, dict[str, Any]]]
 """Kind and parameters of items, in order."""
@@ -249,8 +249,6 @@ def serve(channel: Channel) -> tuple[int, int]:
             request = parsed(message)
             with channel.scope(str(request["op"])[:200]):
                 for kind, parameters in request["items"]:
-                    if dealing.correction_bytes(kind, parameters) > LARGEST:
-                        raise ValueError("too large")  # noqa: TRY301
                     corrections = dealing.deal(
                         kind, parameters, seeds, labels.next(kind, parameters)
                     )
@@ -259,7 +257,7 @@ def serve(channel: Channel) -> tuple[int, int]:
                         if needs_corrections(kind, receiver, parties):
                             channel.post(receiver, corrections)
                 message = channel.receive(parties - 1, None)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except dealing.NOT_AN_ITEM as error:
             raise InputError(
                 "not a request for preprocessing items",
                 code="invalid-value",

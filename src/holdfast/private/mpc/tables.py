@@ -7,7 +7,7 @@ makes the unit vector of x; its product with a public table is the entry of x. O
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,23 +42,22 @@ def look_up(party: Party, x: Tensor, tables: Tensor, shift: int, bits: int) -> R
     item = party.take("unit", shape=tuple(x.shape), shift=shift, bits=bits)
     masked = (x + torch.as_tensor(item["r"])).contiguous().numpy()
     width = shift + bits
-    kind = next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(t).bits >= width)
+    kind = np.min_scalar_type(2**width - 1).type
     received = yield masked.astype(kind)
-    total = opened_sum(received)
-    places = torch.as_tensor(((total >> kind(shift)) & kind((1 << bits) - 1)).astype(np.int64))
+    last = (1 << bits) - 1
+    places = torch.as_tensor((opened_sum(received) >> kind(shift)).astype(np.int64)) & last
     unit = torch.as_tensor(item["unit"]).reshape(-1, 1 << bits)
     entries = unit.new_empty((len(unit), tables.shape[1]))
     order = torch.arange(1 << bits)
     step = max(1, _CHUNK >> bits)
     for start in range(0, len(unit), step):
         part = places.reshape(-1)[start : start + step]
-        turned = (part[:, None] - order) & ((1 << bits) - 1)
+        turned = (part[:, None] - order) & last
         entries[start : start + step] = unit[start : start + step].gather(1, turned) @ tables
     return entries.reshape(*x.shape, tables.shape[1])
 
 
-@dataclass(frozen=True)
-class Parabolas:
+class Parabolas(NamedTuple):
     """A function as one parabola per entry of a table: A + B t + C t^2, where t = x - knot.
 
     Places are rounded down or up, so entry i is used from one step below its knot to one step above. There,
@@ -106,12 +105,11 @@ def on_parabolas(party: Party, x: Tensor, table: Parabolas) -> Rounds[Tensor]:
 
 def signed_places(bits: int) -> np.ndarray:
     """The numbers that places of two's complement stand for."""
-    places = np.arange(1 << bits)
-    return np.where(places < 1 << (bits - 1), places, places - (1 << bits)).astype(np.float64)
+    half = 1 << (bits - 1)
+    return ((np.arange(2 * half) ^ half) - half).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Normalized:
+class Normalized(NamedTuple):
     """x = m 2^e with m in [1, 2), both secret."""
 
     mantissa: Tensor

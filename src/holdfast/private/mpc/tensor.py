@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 import numpy as np
 import torch
@@ -20,13 +20,11 @@ from torch import Tensor
 from holdfast.errors import InputError
 from holdfast.private.mpc import arithmetic, bounds, comparison, ring
 from holdfast.private.mpc.bounds import Bound, Limits
+from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.products import public_product, shared_product
 from holdfast.private.mpc.replicated import Replicated, replicated
 from holdfast.private.mpc.ring import RangeError
 from holdfast.private.mpc.rounds import Rounds, opened_sum, parallel
-
-if TYPE_CHECKING:
-    from holdfast.private.mpc.party import Party
 
 Value = Union["SharedTensor", Tensor, float, int, Any]
 Gradient = Callable[["SharedTensor"], "SharedTensor"]
@@ -182,7 +180,7 @@ class SharedTensor:
         )
 
     def __iter__(self) -> Iterator[SharedTensor]:
-        return (self[number] for number in range(len(self)))
+        return iter(self.unbind(0))
 
     # --- Making results --------------------------------------------------------------------------
 
@@ -464,7 +462,7 @@ class SharedTensor:
                 self.moved(lambda t, n=n: move(t, *args, **kwargs)[n]) for n in range(len(share))
             )
 
-        bound = self.bound.union(Bound(0.0, 0.0)) if fills else self.bound
+        bound = self.bound.union(bounds.ZERO) if fills else self.bound
         back = _gathered(self.shape, lambda t, _: move(t, *args, **kwargs))
         second, masked = (
             None if each is None else move(each, *args, **kwargs)
@@ -510,7 +508,7 @@ class SharedTensor:
     @property
     def T(self) -> SharedTensor:
         """The transpose of a matrix, of each of a batch."""
-        return self.moved(lambda t: t.transpose(-2, -1))  # type: ignore[no-any-return]
+        return self.transpose(-2, -1)  # type: ignore[no-any-return]
 
     def pad(self, widths: Sequence[int], value: float = 0.0) -> SharedTensor:
         """Padded with a public value, widths as for `torch.nn.functional.pad`."""
@@ -556,14 +554,16 @@ class SharedTensor:
     __rmul__ = __mul__
 
     def __matmul__(self, other: Value) -> SharedTensor:
-        if self.ndim > 1 and getattr(other, "ndim", 2) == 1:
-            column = other if isinstance(other, SharedTensor) else ring.numbers(other, "operand")
-            return (self @ column.unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
-        return self.product(other, "matmul")
+        right = other if isinstance(other, SharedTensor) else ring.numbers(other, "operand")
+        return _of_matrices(lambda x, y: x.product(y, "matmul"), self, right)
 
     def __rmatmul__(self, other: Value) -> SharedTensor:
-        out = public_product(self, other, "matmul", left=True)
-        return out.recorded((self, lambda g: _turned(other) @ g))
+        def product(left: Tensor, x: SharedTensor) -> SharedTensor:
+            out = public_product(x, left, "matmul", left=True)
+            turned = left.transpose(-2, -1)
+            return out.recorded((x, lambda g: _summed_to(x.shape)(turned @ g)))
+
+        return _of_matrices(product, ring.numbers(other, "operand"), self)
 
     def square(self) -> SharedTensor:
         """x^2: one round, half the bytes of a product."""
@@ -589,11 +589,9 @@ class SharedTensor:
         return even * self if power % 2 else even
 
     def __truediv__(self, other: Value) -> SharedTensor:
-        if isinstance(other, SharedTensor):
-            from holdfast.private.mpc.functions import reciprocal
-
-            return self * reciprocal(other, signed=other.bound.low <= 0)
-        return self * (1.0 / ring.numbers(other, "divisor").to(torch.float64))
+        if not isinstance(other, SharedTensor):
+            other = ring.numbers(other, "divisor").to(torch.float64)
+        return self * (1 / other)
 
     def __rtruediv__(self, other: Value) -> SharedTensor:
         from holdfast.private.mpc.functions import reciprocal
@@ -729,14 +727,13 @@ def within_together(tensors: Sequence[SharedTensor], bound: Limits) -> list[Shar
     declared = Bound.of(bound)
     party = tensors[0].party
     party.agree("within", declared)
-    ends = Bound.around(torch.tensor([declared.low, declared.high], dtype=torch.float64))
     out = list(tensors)
     far = [n for n, each in enumerate(tensors) if each.bound.union(declared) != declared]
     with party.channel.scope("within"):
         checks = []
         for n in far:
             x = tensors[n].unmasked().narrowed()
-            x = x.with_room(x.bound + -ends)
+            x = x.with_room(x.bound + -declared)
             first, last = (end * 2.0**x.scale for end in (declared.low, declared.high))
             limits = math.floor(first), math.ceil(last) + 1
             checks.append(comparison.at_least(party, x.share, limits))
@@ -768,7 +765,11 @@ def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
 
 def _dims(dim: Dims, ndim: int) -> list[int]:
     dims = [dim] if isinstance(dim, int) else dim or range(ndim)
-    return [axis % ndim for axis in dims]
+    size = max(ndim, 1)  # a scalar has dimension 0, as in torch
+    for axis in dims:
+        if not -size <= axis < size:
+            raise ring.invalid("dimension", axis, f"{-size} to {size - 1}")
+    return [axis % ndim for axis in dims] if ndim else []
 
 
 def _kept(shape: torch.Size, dims: Sequence[int]) -> list[int]:
@@ -785,7 +786,7 @@ def _gathered(shape: torch.Size, move: Callable[[Tensor, torch.Size], Tensor]) -
 
         copies = gathered(torch.ones_like(g.share))
         most = float(copies.max()) if copies.numel() else 1.0
-        bound = g.bound.union(Bound(0.0, 0.0)).times(most)
+        bound = g.bound.union(bounds.ZERO).times(most)
         g = g.with_room(bound)
         return g.mapped(gathered, bound=bound)
 
@@ -801,7 +802,7 @@ def _summed_to(shape: torch.Size) -> Gradient:
 def chosen_by(bits: comparison.Bits, g: SharedTensor) -> SharedTensor:
     """A gradient where a bit is 1, zero elsewhere: one round."""
     g = g.narrowed()
-    bound = g.bound.union(Bound(0.0, 0.0))
+    bound = g.bound.union(bounds.ZERO)
     return g.like(g.run("backward", comparison.select(g.party, bits, g.share)), bound=bound)
 
 
@@ -817,7 +818,7 @@ def gradients(
         )
     if op == "matmul":
         return (
-            lambda g: _summed_to(x.shape)(g @ _turned(y)),
+            lambda g: _summed_to(x.shape)(g @ y.transpose(-2, -1)),
             lambda g: _summed_to(y.shape)(x.T @ g),
         )
     if op == "linear":
@@ -832,5 +833,10 @@ def gradients(
     )
 
 
-def _turned(y: Any) -> Any:
-    return y.T if isinstance(y, SharedTensor) else torch.as_tensor(y).transpose(-2, -1)
+def _of_matrices(product: Callable[[Any, Any], SharedTensor], x: Any, y: Any) -> SharedTensor:
+    """A product of matrices, of which each may be a vector."""
+    if y.ndim == 1:
+        return _of_matrices(product, x, y.unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
+    if x.ndim == 1:
+        return _of_matrices(product, x.unsqueeze(0), y).squeeze(-2)  # type: ignore[no-any-return]
+    return product(x, y)

@@ -16,7 +16,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import safetensors
 import safetensors.torch
@@ -28,11 +27,9 @@ from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.private.mpc.bounds import Bound
 from holdfast.private.mpc.functions import log_softmax, one_hot
+from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.tensor import SharedTensor, narrow_together, within_together
-
-if TYPE_CHECKING:
-    from holdfast.private.mpc.party import Party
 
 _MAGIC = b"holdfast mpc checkpoint 2\n"
 _NONCE_BYTES = 12
@@ -86,8 +83,10 @@ def cross_entropy(logits: SharedTensor, labels: SharedTensor) -> SharedTensor:
     """
     n, classes = logits.shape
     targets = labels if labels.ndim == 2 else one_hot(labels, classes)
+    if targets.shape != logits.shape:
+        raise invalid("labels", labels.shape, f"one for each of {n} rows")
     with logits.scope("cross_entropy"):
-        return -(log_softmax(logits) * targets).sum() * (1.0 / n)
+        return -(log_softmax(logits) * targets).sum() / n
 
 
 class SGD:
@@ -215,7 +214,7 @@ def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, Sha
         allowed = None if ranks is None else frozenset(ranks)
         bound = Bound(low, high)
         party.agree(name, scale, keep, bound)
-        tensors[name] = party.tensor(share, scale, allowed, bound=bound, keep=keep, name=name)
+        tensors[name] = party.tensor(share, scale, allowed, bound, keep, name)
     return tensors
 
 
