@@ -141,7 +141,7 @@ def gamma_prior(counts: FloatArray, exposure: FloatArray) -> tuple[float, float]
     if count.sum() == 0 or count.size < 2:
         return None
 
-    ratio = float(days.sum() / count.sum())  # b / a, where the search for the next b begins
+    ratio = days.sum() / count.sum()  # b / a, where the search for the next b begins
 
     def best_b(a: float) -> float:
         # The sum is convex too, so Newton's method from the left of the root converges upwards; a
@@ -156,7 +156,7 @@ def gamma_prior(counts: FloatArray, exposure: FloatArray) -> tuple[float, float]
                 break
             b = following
         ratio = b / a
-        return b
+        return float(b)
 
     @cache  # each step of the search has one point of the last
     def likelihood(log_a: float) -> float:
@@ -171,7 +171,8 @@ def gamma_prior(counts: FloatArray, exposure: FloatArray) -> tuple[float, float]
     low, high = grid[max(top - 1, 0)], grid[min(top + 1, grid.size - 1)]
     golden = (math.sqrt(5) - 1) / 2
     for _ in range(40):
-        left, right = high - golden * (high - low), low + golden * (high - low)
+        step = golden * (high - low)
+        left, right = high - step, low + step
         if likelihood(round(left, 12)) > likelihood(round(right, 12)):
             high = right
         else:
