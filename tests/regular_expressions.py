@@ -40,7 +40,7 @@ BUILT = {
     ("data/croissant/describing/splits.py", r'f"(?i)(?<![^\\W\\d_])({'): "_IN_NAME",
     ("data/croissant/describing/text_columns.py", "look"): "_LOOKS",
     ("runs/diagnosis/prefixes.py", r"b'\\{|' + b'|'.join((re"): "_WRAPPED",
-    ("runs/diagnosis/unknown.py", "words"): "_SEVERE",
+    ("runs/diagnosis/templates.py", "words"): "_SEVERE",
     ("speech/speak/normalization.py", r'f"\n    (?P<address> ht'): "_PATTERN",
 }
 # ... -> why it needs no look here.

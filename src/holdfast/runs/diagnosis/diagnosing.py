@@ -13,7 +13,7 @@ from holdfast.runs.diagnosis.reading import CHUNK_BYTES, LogFile, SetAside, find
 from holdfast.runs.diagnosis.results import Diagnosis
 from holdfast.runs.diagnosis.rules import RuleSet
 from holdfast.runs.diagnosis.scanning import Scan, scan_all
-from holdfast.runs.diagnosis.unknown import unknown_templates
+from holdfast.runs.diagnosis.templates import unknown_templates
 from holdfast.runs.diagnosis.verdict import judged
 from holdfast.runs.goodput.accounting import breakdown_around
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.answer import Answer, ColumnFormat, Finding, How, Section, Table, Unknown
 from holdfast.numbers import counted
 from holdfast.runs.diagnosis.reading import SetAside
-from holdfast.runs.diagnosis.unknown import UnknownTemplate
+from holdfast.runs.diagnosis.templates import UnknownTemplate
 from holdfast.runs.ranks import ranges
 
 if TYPE_CHECKING:

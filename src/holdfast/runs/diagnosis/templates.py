@@ -1,4 +1,4 @@
-"""Lines that no rule knows: which of them tell something, and the rule that one could become."""
+"""Templates of lines that no rule knows: which tell something, and the rule that one could become."""
 
 from __future__ import annotations
 

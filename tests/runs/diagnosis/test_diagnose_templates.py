@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.runs.diagnosis.diagnosing import diagnose
 from holdfast.runs.diagnosis.rules import load
-from holdfast.runs.diagnosis.unknown import masked, separation, severity, suggested_rule
+from holdfast.runs.diagnosis.templates import masked, separation, severity, suggested_rule
 
 
 def runs(folder: Path, name: str, count: int, extra: str) -> list[Path]:
