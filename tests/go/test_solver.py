@@ -30,6 +30,14 @@ def test_published_values(rows: int, cols: int, value: int) -> None:
     assert solve(Game(rows, cols, "chinese")) == (value, value)
 
 
+def test_a_game_that_is_over_is_worth_its_score() -> None:
+    for moves, score in (("pass pass", 0), ("A1 pass pass", 6)):
+        game = Game(2, 3, rules="chinese", komi=0.5)
+        for vertex in moves.split():
+            game.play(vertex)
+        assert solve(game) == (score, score)
+
+
 @pytest.mark.parametrize("first", ["A1", "B1", "B2"])
 @pytest.mark.parametrize("rules", ["tromp-taylor", "aga"])
 def test_first_moves_on_3x3(first: str, rules: str) -> None:

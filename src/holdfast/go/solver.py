@@ -49,6 +49,8 @@ def solve(game: Game, positions: int = 20_000) -> tuple[int, int]:
     Returns:
         What black can reach at least and at most, which are the same where the value is proved.
     """
+    if game.over:
+        return (round(game.score() + game.komi),) * 2
     low, high = -game.rows * game.cols, game.rows * game.cols
     search = _Search(game, len(game.moves) + _DEPTH)
     if search.values is not None and not game.history.superko:

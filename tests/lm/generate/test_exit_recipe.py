@@ -83,7 +83,7 @@ def test_weights_and_rates_by_definition(
     assert recipe.drop_rates(step, steps, layers) == pytest.approx(rates)
     assert all(0 <= rate < 1 for rate in rates)
     for layer in range(layers):
-        kept = recipe.kept_rows(step, steps, 0, layer, layers, 6, 0)
+        kept = recipe.active_rows(step, steps, 0, layer, layers, 6, 0)
         assert sorted(set(kept.tolist())) == kept.tolist()
         if rates[layer] == 0:
             assert len(kept) == 6
