@@ -147,6 +147,20 @@ def test_main_line_handicap_setup_and_encodings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("encoding", "name"),
+    [("big5", "\u8a31\u529f\u84cb"), ("shift_jis", "\u30bd\u8868\u80fd"), ("cp932", "\u5341")],
+)
+def test_characters_that_end_in_a_backslash(tmp_path: Path, encoding: str, name: str) -> None:
+    text = f"(;CA[{encoding}]PB[{name}]SZ[5]C[{name}];B[aa]C[{name}];W[bb])"
+    assert b"\\]" in text.encode(encoding)
+    game = read_sgf(record(tmp_path, text.encode(encoding)))
+    assert [game.vertex(cell) for _, cell in game.moves] == ["A5", "B4"]
+    with pytest.raises(InputError) as error:
+        read_sgf(tmp_path / "game.sgf", -1)
+    assert error.value.code == "out-of-range"
+
+
+@pytest.mark.parametrize(
     ("text", "komi"),
     [("KM[375]", 7.5), ("KM[650]", 6.5), ("KM[7.5]", 7.5), ("KM[25]", 25), ("KM[-25]", -25)],
 )

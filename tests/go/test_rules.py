@@ -266,3 +266,10 @@ def test_playouts_end_and_are_fair() -> None:
         assert (abs(scores) <= 25).all()
         # Black moves first; the standard error of the mean is 0.3.
         assert 0.5 < scores.mean() < 8
+
+
+@pytest.mark.parametrize("komi", [float("nan"), float("inf"), float("-inf")])
+def test_komi_is_a_number(komi: float) -> None:
+    with pytest.raises(InputError) as caught:
+        Game(5, komi=komi)
+    assert (caught.value.code, caught.value.place) == ("out-of-range", "komi")

@@ -178,7 +178,7 @@ class Engine:
         """The position of a game record, before a move if its number follows."""
         if not words:
             raise Refusal("syntax error")
-        before = _whole(words, 1) - 1 if len(words) > 1 else None
+        before = max(_whole(words, 1) - 1, 0) if len(words) > 1 else None
         try:
             game = read_sgf(words[0], before)
         except InputError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def read_sgf(path: str | Path, ply: int | None = None) -> Game:
     if len(data) > LARGEST:
         raise InputError("game record is too large", code="out-of-range", path=path)
     try:
-        record = sgf.Sgf_game.from_bytes(data)
+        record = sgf.Sgf_game.from_bytes(_in_utf8(data))
         root = record.get_root()
         setup, plays = sgf_moves.get_setup_and_moves(record)
         size, komi = record.get_size(), record.get_komi()
@@ -84,7 +85,7 @@ def read_sgf(path: str | Path, ply: int | None = None) -> Game:
         game.play(f"{LETTERS[col]}{row + 1}", COLORS[color])
     if plays or first:
         game.board[INFO, TURN] = COLORS[first or plays[0][0]]
-    if ply is not None and ply > len(plays):
+    if ply is not None and not 0 <= ply <= len(plays):
         raise InputError(
             "no such move",
             code="out-of-range",
@@ -105,3 +106,15 @@ def read_sgf(path: str | Path, ply: int | None = None) -> Game:
                 found=error.code,
             ) from None
     return game
+
+
+def _in_utf8(data: bytes) -> bytes:
+    """A record whose characters hold no SGF: bytes of Big5 or Shift_JIS may be brackets or backslashes."""
+    stated = re.search(rb"CA\[\s{0,9}([\w.:-]{1,40})\s{0,9}\]", data)
+    if stated is None:
+        return data
+    utf8 = data[: stated.start(1)] + b"UTF-8" + data[stated.end(1) :]
+    try:
+        return utf8.decode(stated[1].decode(), "replace").encode()
+    except LookupError:  # of no known encoding
+        return data

@@ -106,6 +106,10 @@ class Game:
         self.cols = self.cols or self.rows
         if not (1 <= self.rows <= MOST_ROWS and 1 <= self.cols <= MOST_ROWS):
             read_size(f"{self.rows}x{self.cols}")
+        if not abs(self.komi) < np.inf:
+            raise InputError(
+                "invalid komi", code="out-of-range", place="komi", found=str(self.komi)
+            )
         cells = max((self.rows + 2) * (self.cols + 1) + 1, kernels.LEAST_CELLS)
         self.board = np.empty((kernels.PLANES, cells), np.int64)
         self._points = np.empty(cells, np.int64)
