@@ -81,10 +81,11 @@ _JOB_NAMES = (  # labels, the outermost first
     "batch.kubernetes.io/job-name",
     "job-name",
 )
+_ROLE, _TYPE = "training.kubeflow.org/job-role", "training.kubeflow.org/replica-type"
 _GROUPS = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "jobset.sigs.k8s.io/job-index",
-    "training.kubeflow.org/replica-type",
+    _TYPE,
     "volcano.sh/task-spec",
 )
 _INDICES = (
@@ -95,7 +96,7 @@ _INDICES = (
     "apps.kubernetes.io/pod-index",
 )
 _QUEUE = "kueue.x-k8s.io/queue-name"
-READ_LABELS = {*_JOB_NAMES, *_GROUPS, *_INDICES, _QUEUE}
+READ_LABELS = {*_JOB_NAMES, *_GROUPS, *_INDICES, _ROLE, _QUEUE}
 """The labels and annotations of a pod that tell its job."""
 
 
@@ -316,6 +317,10 @@ def _names(pod: str, labels: Row) -> tuple[str, str]:
     """The job of a pod, and which part of it the pod is: "+workers-0-3", "_x7k2p", "" for all of it."""
     job = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), pod)
     index = [str(labels[key]) for key in _INDICES if key in labels]
+    if role := labels.get(
+        _ROLE
+    ):  # of the pod whose result counts, whichever its type; one without an index
+        labels, index = labels | {_TYPE: role}, index or ["0"]
     if index:
         return job, "+" + "-".join(
             [str(labels[key]) for key in _GROUPS if key in labels] + index[:1]
