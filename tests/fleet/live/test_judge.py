@@ -22,7 +22,7 @@ from holdfast.fleet.simulation.injected_truth import TRUTH
 from holdfast.fleet.simulation.records import Detected
 from holdfast.stats import poisson_interval
 
-DAY = 86_400
+HOUR, DAY = 3600, 86_400
 RULES = (
     Rule("frequent", failures=3, within=7 * DAY),
     Rule("lemons", lemon_fdr=0.05),
@@ -128,6 +128,38 @@ def test_pulls_are_those_of_the_injected_failures(small: fleet.FleetLog) -> None
             mine.clear()
     assert len(expected) >= 5
     assert [row["node"] for row in found["pulled"]] == expected
+
+
+@pytest.mark.parametrize(("times", "within"), [(1, 7), (2, 3), (3, 7), (4, 20)])
+def test_a_check_that_fails_so_often_in_so_long_a_time(
+    times: int, within: int, tmp_path: Path
+) -> None:
+    """Tried at every event anew; an event may stand there twice, seconds apart, as Kubernetes writes it."""
+    rng = random.Random(times)
+    log = Log(
+        [a for k, n in enumerate(names(6)) for a in daily(n, 1000 * (k + 1), range(90), set())]
+    )
+    events = sorted(
+        (rng.randrange(HOUR, 89 * DAY), node) for node in names(5) for _ in range(rng.randrange(40))
+    )
+    apart = [(at, n) for at, n in events if not any(0 < at - b <= 200 for b, m in events if m == n)]
+    for at, node in apart:
+        beside = (0, rng.randrange(1, 30)) if rng.random() < 0.5 else (0,)
+        log.checks += [Check(at + late, node, "NodeNotReady", "HIGH") for late in beside]
+    opened = log.open(tmp_path)
+    expected, asked = [], dict.fromkeys(names(6), (-1.0, -1.0))
+    for at, node in apart:
+        since, until = asked[node]
+        known = [each for each, of in apart if of == node and until <= each <= at and each > since]
+        if at >= until and sum(each >= at - within * DAY for each in known) >= times:
+            expected.append((node, at))
+            asked[node] = (at, at + 14 * DAY)
+    past = history(opened)
+    rule = Rule("often", check="NodeNot*", times=times, within=within * DAY)
+    found = pulls(past, rule, 14 * DAY)
+    base = opened.begin_s
+    assert [(past.nodes["node"][place].as_py(), at - base) for place, at in found] == expected
+    assert len(expected) > 3
 
 
 def test_a_fleet_without_lemons_shows_no_gain(tmp_path: Path) -> None:
@@ -348,6 +380,9 @@ def test_differences_hold_their_level() -> None:
         ('[[rule]]\nname = "a"', "invalid-value", "rule[0]"),
         ('[[rule]]\nname = "a"\nfailures = 2\ncheck = "x"', "invalid-value", "rule[0]"),
         ('[[rule]]\nname = "a"\nfailures = 2\nwithin = "0s"', "invalid-value", "rule"),
+        ('[[rule]]\nname = "a"\nfailures = 2\ntimes = 1', "invalid-value", "rule[0].times"),
+        ('[[rule]]\nname = "a"\nlemon_fdr = 0.1\ntimes = 2', "invalid-value", "rule[0].times"),
+        ('[[rule]]\nname = "a"\ncheck = "x"\ntimes = 0', "invalid-value", "rule[0].times"),
         ('[[rule]]\nname = "a"\nfalures = 2', "unknown-key", "rule[0].falures"),
         ('[[rule]]\nname = "a"\nlemon_fdr = 1.5', "invalid-value", "rule[0].lemon_fdr"),
         ('horizon = "0s"\n[[rule]]\nname = "a"\nfailures = 2', "invalid-value", "rule"),
