@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from logs import Attempt, Check, Log, Outage, names
+from logs import COLUMNS, Attempt, Check, Log, Outage, names
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
@@ -421,3 +421,30 @@ def test_rules_in_force_stand_beside_the_others(small: fleet.FleetLog) -> None:
     assert [each["in_force"] for each in found.rules] == [True, False]
     assert {"rules", "actions"} == {section.id for section in found.sections()}
     assert found.to_dict()["failures"] == found.failures
+
+
+def test_a_node_is_followed_to_the_end_of_the_log_of_its_own_cluster(tmp_path: Path) -> None:
+    """Beside another cluster, whose log is two months longer, the nodes are judged as without it."""
+    ends = {"short": (30, 0), "long": (90, 500_000)}
+    for name, (days, first) in ends.items():
+        rows = []
+        for k, node in enumerate(names(6)):
+            failing = {29} if name == "short" else set()
+            failing |= {5 + k, 15 + k} if name == "short" and k % 2 else set()
+            own = daily(node, first + 1000 * (k + 1), range(days), failing)
+            rows += [{**each.fields(), "Cluster": name} for each in own]
+        text = "\n".join("|".join(row[column] for column in COLUMNS) for row in rows)
+        (tmp_path / f"{name}.psv").write_text("|".join(COLUMNS) + f"\n{text}\n")
+    rules = RuleFile((Rule("one", failures=1, repair=4 * HOUR),), horizon=10 * DAY)
+    found = []
+    for own in (["short"], ["short", "long"]):
+        store = tmp_path / "-".join(own)
+        fleet.ingest([tmp_path / f"{name}.psv" for name in own], store)
+        [row] = judge(store, rules).rules
+        pulled = [each["node"].removeprefix("short:") for each in row.pop("pulled")]
+        # These hang on the days of the whole log
+        found.append((pulled, {k: v for k, v in row.items() if "false_alarms" not in k}))
+    assert found[0] == found[1]
+    # n001, n003 and n005 twice, and all on day 29 but n005, which was pulled on day 20; that, and those of
+    # day 29, are less than ten days before the end
+    assert (found[0][1]["pulls"], found[0][1]["followed"]) == (6 + 5, 5)

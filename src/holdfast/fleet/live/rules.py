@@ -115,6 +115,13 @@ class History:
         return self.incidents["stop_s"].to_numpy().astype(np.float64)
 
     @cached_property
+    def end_s(self) -> Times:
+        """When the log of each node's cluster ends, shape (nodes,)."""
+        of = [name.rpartition(":")[0] for name in self.nodes["node"].to_pylist()]
+        ends = {own: extent(self.log, own)[1] if own else self.log.end_s for own in set(of)}
+        return np.array([ends[own] for own in of])
+
+    @cached_property
     def width(self) -> FloatArray:
         """What an hour of each node counts: its GPUs, or 1 in a log without GPUs, shape (nodes,)."""
         gpus = self.nodes["gpus"].to_numpy()
@@ -177,6 +184,13 @@ class History:
                 p_values_without=evidence.p_values_without,
             )
             yield [at[name] for name in detector.lemons_]
+
+
+def extent(log: FleetLog, cluster: str) -> tuple[float, float]:
+    """Begin and end of what the log knows of a cluster; "": of all."""
+    own = f"FROM {log.executions} WHERE exposed_s > 0 AND cluster = {literal(cluster)}"
+    [row] = log.rows(f"SELECT min(stop_s - exposed_s) AS low, max(stop_s) AS high {own}")
+    return (log.begin_s, log.end_s) if row["low"] is None else (row["low"], row["high"])
 
 
 @once
