@@ -165,6 +165,107 @@ def test_tasks_stay_tasks(indexed: bool, tmp_path: Path) -> None:
     assert undecided_jobs(log) == 0
 
 
+def test_workers_of_a_kubeflow_job_may_end_apart(tmp_path: Path) -> None:
+    """Four of which the third loses its node; all are replaced, and the second then works on for 40 min."""
+    first = [worker(i, ended(10, 40_000 + i, 1)) for i in range(4)]
+    first[2] = worker(2, running(10), "Running", conditions=[LOST], metadata=GOING)
+    second = [
+        worker(i, ended(40_500, 70_000 + (i == 1) * 2400), "Succeeded", name=f"pt-b{i}", version=9)
+        for i in range(4)
+    ]
+    log = log_of(tmp_path, *first, *second)
+    assert attempts(log, "gpus") == [
+        ("pt", 1, 10, 40_000, "NODE_FAIL", "g0g1g2g3", 32),
+        ("pt", 2, 40_500, 72_400, "COMPLETED", "g0g1g2g3", 32),
+    ]
+    assert undecided_jobs(log) == 0
+
+
+@pytest.mark.parametrize(
+    ("others", "late", "again", "gang"),
+    [
+        ((1000, 1030), 2, True, True),  # They died together, of a lost node
+        ((1000, 1200), 2, True, False),
+        ((9000, 9030), 2, True, False),  # long after the node
+        ((1000, 1030), 2, False, False),  # One was not replaced
+        (None, 2, True, False),
+        (None, 0, True, True),  # The first may save what all have made: cannot be told
+    ],
+)
+def test_an_indexed_job_whose_pods_end_apart(
+    others: tuple[int, int] | None, late: int, again: bool, gang: bool, tmp_path: Path
+) -> None:
+    pods = [
+        task(f"{i}b", ended(10_000, 12_000 + (i == late) * 900), "Succeeded", i, f"g{i}")
+        for i in range(3)
+        if again or i != 1
+    ]
+    if others:
+        lost = condition("DisruptionTarget", "True", 1300, "DeletionByTaintManager")
+        died = [task(f"{i}a", ended(10, others[i], 1), "Failed", i, f"g{i}") for i in (0, 1)]
+        died.append(task("2a", running(10), "Running", 2, "g2"))
+        died[2]["status"]["conditions"] = [lost]
+        died[2]["metadata"]["deletionTimestamp"] = stamp(1330)
+        pods += died
+    log = log_of(tmp_path, *pods)
+    jobs = {row[0] for row in attempts(log)}
+    assert (jobs == {"work"}) == gang == (undecided_jobs(log) == 1)
+    if others and gang:
+        assert [row[3:5] for row in attempts(log)] == [(1000, "NODE_FAIL"), (12_900, "COMPLETED")]
+
+
+LEADERS = [
+    ({"job-role": "launcher"}, {"job-role": "worker"}),  # as the MPI operator names them
+    ({"job-role": "master", "replica-type": "chief"}, {"replica-type": "worker"}),
+    ({"job-role": "master", "replica-type": "worker"}, {"replica-type": "worker"}),
+    ({"replica-type": "master"}, {"replica-type": "worker"}),
+]
+
+
+@pytest.mark.parametrize(("leads", "works"), LEADERS)
+@pytest.mark.parametrize(
+    ("code", "worker_end", "lost", "state"),
+    [
+        (0, 5020, False, "COMPLETED"),  # Its workers are killed afterwards
+        (0, 3000, True, "COMPLETED"),
+        (1, 5020, False, "FAILED"),
+        (1, 4990, True, "NODE_FAIL"),
+    ],
+)
+def test_the_result_of_a_job_is_that_of_its_leader(
+    leads: dict[str, str],
+    works: dict[str, str],
+    code: int,
+    worker_end: int,
+    lost: bool,
+    state: str,
+    tmp_path: Path,
+) -> None:
+    pods = []
+    for i, roles in enumerate([leads, works, works]):
+        labels = {"job-name": "mpi", **roles}
+        if i or "replica-type" in roles:  # The launcher has no index
+            labels["replica-index"] = (
+                f"{i if leads.get('replica-type') == 'worker' else max(i - 1, 0)}"
+            )
+        conditions = [LOST] if lost and i == 1 else []
+        end = ended(10, worker_end, 137) if i else ended(30, 5000, code)
+        pods.append(
+            pod(
+                f"mpi-{i}-x",
+                5,
+                node=f"g{i}",
+                labels={KUBEFLOW + key: text for key, text in labels.items()},
+                phase="Failed" if i or code else "Succeeded",
+                conditions=conditions,
+                containerStatuses=containers(end),
+            )
+        )
+    end_s = max(worker_end, 5000) if state == "COMPLETED" else min(worker_end, 5000)
+    log = log_of(tmp_path, *pods)
+    assert attempts(log, "gpus") == [("mpi", 1, 10, end_s, state, "g0g1g2", 24)]
+
+
 @pytest.mark.parametrize(("indexed", "jobs"), [(True, ["work"]), (False, ["work_0a", "work_1a"])])
 def test_what_cannot_be_told_is_a_doubt(indexed: bool, jobs: list[str], tmp_path: Path) -> None:
     pods = [task(f"{i}a", ended(10, 400 + i, 1), "Failed", i if indexed else None) for i in (0, 1)]

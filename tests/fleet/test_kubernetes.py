@@ -16,6 +16,7 @@ from test_following import contents
 
 import holdfast.fleet as fleet
 from holdfast.fleet.formats.kubernetes import KUBERNETES
+from holdfast.fleet.gaps import gap
 from holdfast.fleet.ingest_following import Follower
 
 PART = "team-a/train+workers-0-"
@@ -128,6 +129,28 @@ def test_a_run_that_goes_on_has_no_end_of_any_kind(tmp_path: Path) -> None:
     runs = pod("a", 1, phase="Running", containerStatuses=containers(running(10)))
     found = read(KUBERNETES, write(tmp_path / "pods.jsonl", [runs, over]))["attempts"]
     assert rows(found, "state", "out_of_memory", "sigterm")[0] == ("RUNNING", False, False)
+
+
+def test_what_runs_ran_until_the_last_moment_that_an_object_states(tmp_path: Path) -> None:
+    """A heartbeat or the renewal of a lease; no deadline, and no clock that was never set."""
+    nodes = [kube.node(f"g{i}", i + 1, condition("Ready", "True", -900)) for i in range(3)]
+    for item, beat in zip(nodes, (360_000, 359_000, 360_000 + 80 * 31_536_000), strict=True):
+        item["status"]["conditions"][0]["lastHeartbeatTime"] = stamp(beat)
+    late = {"deletionTimestamp": stamp(370_000)}
+    runs = pod("a", 7, phase="Running", containerStatuses=containers(running(3600)), metadata=late)
+    over = pod("b", 8, phase="Succeeded", containerStatuses=containers(ended(10, 9000)))
+    name = {"metadata": {"name": "g0", "namespace": "kube-node-lease", "resourceVersion": "9"}}
+    lease = {"kind": "Lease", **name, "spec": {"renewTime": stamp(360_020)[:-1] + ".125000Z"}}
+    for number, items in enumerate(([runs, over, *nodes], [lease], [over])):
+        file = write(tmp_path / f"{number}.jsonl", [{"apiVersion": "v1", **each} for each in items])
+        result = fleet.ingest([file], tmp_path / "store", format="kubernetes")
+        log = fleet.open(tmp_path / "store")
+        assert result.rejected == 0
+        assert log.end_s - BEGIN == (360_020 if number else 360_000)
+    hours = {row["state"]: row["gpu_hours"] for row in log.rows(f"SELECT * FROM {log.attempts}")}
+    ran = (360_020 - 3600) / 3600
+    assert hours == pytest.approx({"RUNNING": 8 * ran, "COMPLETED": 8 * 8990 / 3600})
+    assert gap("untimed_pods", attempts="1 running attempt") in fleet.mttf(log).unknowns()
 
 
 GONE = {"deletionTimestamp": stamp(530), "deletionGracePeriodSeconds": 30}

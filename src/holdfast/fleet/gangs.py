@@ -5,9 +5,11 @@ itself, a job of 64 GPUs that one node ended is eight small jobs, of which one f
 pods of a job ``namespace/name`` are ``namespace/name+index``; without an index ``namespace/name_suffix``.
 
 - Pods with an index (JobSet, Kubeflow, Volcano, an indexed Job) are a gang. An attempt of it lasts until
-  its first pod fails; the next begins when the first of them is replaced, and has those that went on. Where
-  a pod completed and another worked on, or failed before, by over five minutes, the pods were tasks: they
-  stay as they are.
+  its first pod fails; the next begins when the first of them is replaced, and has those that went on.
+- An indexed Job may also be of tasks, which stay as they are: a pod completed, and another than the first
+  worked on, or failed before, by over five minutes. Where its pods died together with those of a lost node
+  and were all replaced, it is a gang.
+- Where a launcher, master or chief completes, so does the job, whatever becomes of its workers.
 - Pods without an index that ran one after another are attempts of one job. Others are tasks: a gang divides
   its work by rank.
 - What follows an attempt that completed is another job of the same name.
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from holdfast.fleet.log import FleetLog
 
 APART_S = 300  # By which pods of a gang may end apart if one of them completed
+_TOGETHER_S = 60  # within which the pods of a gang die when one has died
+_BARE = "regexp_matches(job_id, '[+][0-9]+$')"  # An index alone is that of an indexed Job
+_REST = "CASE WHEN NOT regexp_matches(job_id, '[+]0$') THEN"  # The first saves what all have made
+_LEADER = "regexp_matches(job_id, '[+-](launcher|master|chief)-[0-9]+$')"
 _NAMED = "account || '/' || name || "
 _OF_PODS = f"""job_id_raw IS NULL AND start_s IS NOT NULL
     AND (starts_with(job_id, {_NAMED}'+') OR starts_with(job_id, {_NAMED}'_'))"""
@@ -54,27 +60,36 @@ _SESSIONS = """SELECT whole, at_s AS begin_s, lead(at_s) OVER w AS until_s, row_
         ) AS turns WHERE starts = 1 AND before = 0
     ) AS cuts WINDOW w AS (PARTITION BY whole ORDER BY at_s)"""
 # to_s: the end of a pod's run within the attempt
-_MEMBERS = """SELECT * FROM (
+_MEMBERS = f"""SELECT * FROM (
         SELECT *, min(CASE WHEN state = 'COMPLETED' THEN to_s END) OVER w AS completed_s,
-            max(CASE WHEN state = 'COMPLETED' THEN to_s END) OVER w AS last_completed_s,
+            max({_REST} CASE WHEN state = 'COMPLETED' THEN to_s END END) OVER w AS last_completed_s,
             min(CASE WHEN state <> 'COMPLETED' THEN to_s END) OVER w AS failed_s,
-            max(coalesce(over_s, start_s)) OVER w AS last_s
+            max({_REST} coalesce(over_s, start_s) END) OVER w AS last_s,
+            max(CASE WHEN state = 'COMPLETED' AND {_LEADER} THEN to_s END) OVER w AS led_s
         FROM (
-            SELECT runs.*, number, begin_s, until_s, CASE WHEN until_s IS NULL OR over_s <= until_s
+            SELECT runs.*, number, lead(number) OVER (PARTITION BY runs.whole, job_id
+                ORDER BY number) AS later, begin_s, until_s, CASE WHEN until_s IS NULL OR over_s <= until_s
                 THEN over_s END AS to_s
-            FROM {runs} AS runs JOIN ({sessions}) AS sessions ON runs.whole = sessions.whole
+            FROM {{runs}} AS runs JOIN ({{sessions}}) AS sessions ON runs.whole = sessions.whole
             WHERE turn > 0 AND start_s < coalesce(until_s, start_s + 1)
                 AND (over_s IS NULL OR over_s > begin_s OR start_s >= begin_s)
         ) AS within WINDOW w AS (PARTITION BY whole, number)
     ) AS members"""
-_TASKS = f"""SELECT whole FROM {{members}} WHERE completed_s + {APART_S} < last_s
-    OR failed_s + {APART_S} < last_completed_s"""
+_OTHERS = "CASE WHEN state <> 'NODE_FAIL' THEN to_s END"
+_TASKS = f"""SELECT whole FROM {{members}} WHERE {_BARE}
+    AND (completed_s + {APART_S} < last_s OR failed_s + {APART_S} < last_completed_s) AND whole NOT IN (
+        SELECT whole FROM {{members}} GROUP BY whole, number HAVING count(to_s) = count(*)
+            AND bool_and(state <> 'COMPLETED' AND later IS NOT NULL)
+            AND max({_OTHERS}) - min({_OTHERS}) <= {_TOGETHER_S}
+            AND abs(min({_OTHERS}) - min(CASE WHEN state = 'NODE_FAIL' THEN to_s END)) <= 2 * {APART_S}
+    )"""
 _GANGS = """SELECT whole, number, {columns},
         max(CASE WHEN decision = 1 THEN nodes[1] END) AS of_node
     FROM (
         SELECT *, row_number() OVER (PARTITION BY whole, number ORDER BY cause, to_s, key) AS decision
         FROM (
-            SELECT *, CASE WHEN to_s IS NULL THEN 6 WHEN state = 'NODE_FAIL' THEN 0
+            SELECT *, CASE WHEN to_s = led_s AND state = 'COMPLETED' THEN -1
+                WHEN to_s IS NULL THEN 6 WHEN state = 'NODE_FAIL' THEN 0
                 WHEN state = 'PREEMPTED' THEN 1 WHEN state = 'TIMEOUT' THEN 2
                 WHEN state = 'OUT_OF_MEMORY' THEN 3 WHEN state = 'FAILED' THEN 4
                 WHEN state = 'COMPLETED' THEN 7 ELSE 5 END AS cause
@@ -88,7 +103,8 @@ _COLUMNS = {
     "key": "min(key) + number - 1",
     "submit_s": "min(CASE WHEN start_s >= begin_s THEN submit_s END)",
     "start_s": "min(greatest(start_s, begin_s))",
-    "end_s": """CASE WHEN min(failed_s) IS NOT NULL THEN min(failed_s)
+    "end_s": """CASE WHEN min(led_s) IS NOT NULL THEN max(to_s)
+        WHEN min(failed_s) IS NOT NULL THEN min(failed_s)
         WHEN count(to_s) = count(*) THEN max(to_s) ELSE min(until_s) END""",
     "time_limit_s": "min(time_limit_s)",
     "restarts": "max(restarts)",
@@ -140,7 +156,6 @@ def undecided_jobs(log: FleetLog) -> int:
     log.table("attempts")
     if "gangs" not in log.named:
         return 0
-    # An index alone is that of an indexed Job, which serves both.
     return int(
         log.value(
             f"""SELECT count(DISTINCT whole) FROM (
@@ -148,7 +163,7 @@ def undecided_jobs(log: FleetLog) -> int:
                     coalesce(min(CASE WHEN state = 'COMPLETED' THEN over_s END) + {APART_S}
                         < max(coalesce(over_s, start_s)), FALSE)
                 UNION ALL SELECT whole FROM gang_members
-                WHERE regexp_matches(job_id, '[+][0-9]+$') AND whole NOT IN (SELECT whole FROM pod_tasks)
+                WHERE {_BARE} AND whole NOT IN (SELECT whole FROM pod_tasks)
                 GROUP BY whole, number HAVING count(*) > 1
             ) AS unsure"""
         )

@@ -86,9 +86,10 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     if log.unplaced:
         yield gap("unplaced", attempts=unplaced(log))
     facts = log.store.facts
+    formats = {each.get("format") for each in facts["sources"]}
     in_gres = sum(each.get("facts", {}).get("gpus_in_gres", 0) for each in facts["sources"])
     for kind, n, what in (
-        ("untimed", log.untimed, "running attempt"),
+        ("untimed_pods" if "kubernetes" in formats else "untimed", log.untimed, "running attempt"),
         ("runaways", log.runaways, "running attempt"),
         ("timeless", log.timeless, "failed attempt"),
         ("unsized", log.unsized, "attempt"),

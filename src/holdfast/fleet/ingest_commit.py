@@ -103,6 +103,13 @@ def commit(
     )
     tables["attempts"] = attempts.pop("files")
     tables["nodes"], nodes, inferred = attempts.pop("nodes")
+    # Of a source that is gone the store keeps how far it went.
+    until_s = max(
+        [each["facts"].get("until_s", 0) for each in facts["sources"]]
+        + [old.facts.get("until_s", 0) if old else 0]
+    )
+    if span := attempts["time_range"]:
+        attempts["time_range"] = [span[0], max(span[1], int(until_s))]
     counts = {
         **attempts["counts"],
         "nodes": nodes,
@@ -117,6 +124,7 @@ def commit(
             **attempts,
             "node_total": facts.get("node_total") or (old and old.facts.get("node_total")),
             "commits": number,
+            "until_s": until_s,
             "tables": tables,
             "counts": counts,
             "node_outages_merged": work.merged.get("node_outages", 0),

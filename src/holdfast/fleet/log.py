@@ -404,7 +404,10 @@ class FleetLog:
 
     @cached_property
     def end_s(self) -> float:
-        """End of the log: the last moment that its attempts (or, without any, its events) speak of."""
+        """End of the log: the last moment that its attempts (or, without any, its events) speak of.
+
+        Of one of Kubernetes the last that an object states.
+        """
         return float((self.store.facts["time_range"] or (0, 0))[1])
 
     @cached_property

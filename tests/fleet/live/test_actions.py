@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -178,6 +179,29 @@ def test_what_a_pull_wins(store: Path) -> None:
         low, high = found.wins_ci95
         assert low < found.wins < high
         assert found.costs == pytest.approx(8 * 2.0)
+
+
+def test_what_a_pull_wins_beside_another_cluster(tmp_path: Path, store: Path) -> None:
+    """One with a longer log, of short jobs that fail now and then; the rates share a prior."""
+    alone = {each.node: (each.wins, each.wins_ci95) for each in actions(store).proposals}
+    rng = random.Random(1)
+    other = [
+        {
+            **Attempt(10**6 + k, (NAMES[k % 20],), 9000 * k, 9000 * k + 900, state).fields(),
+            "Cluster": "other",
+        }
+        for k, state in enumerate(rng.choices(["COMPLETED", "NODE_FAIL"], (9, 1), k=2000))
+    ]
+    lines = ["|".join(COLUMNS), *("|".join(row[name] for name in COLUMNS) for row in other)]
+    (tmp_path / "other.psv").write_text("\n".join(lines) + "\n")
+    fleet.ingest([tmp_path / "other.psv"], store)
+    found = {each.node: each for each in actions(store).proposals if each.cluster == "c"}
+    assert found.keys() == alone.keys()
+    for node, (wins, ci95) in alone.items():
+        assert (found[node].wins, found[node].wins_ci95) == (
+            pytest.approx(wins, rel=0.15),
+            pytest.approx(ci95, rel=0.15),
+        )
 
 
 def test_a_log_of_an_hour_tells_no_month(tmp_path: Path) -> None:

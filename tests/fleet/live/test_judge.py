@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from logs import Attempt, Check, Log, Outage, names
+from logs import COLUMNS, Attempt, Check, Log, Outage, names
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
@@ -22,7 +22,7 @@ from holdfast.fleet.simulation.injected_truth import TRUTH
 from holdfast.fleet.simulation.records import Detected
 from holdfast.stats import poisson_interval
 
-DAY = 86_400
+HOUR, DAY = 3600, 86_400
 RULES = (
     Rule("frequent", failures=3, within=7 * DAY),
     Rule("lemons", lemon_fdr=0.05),
@@ -128,6 +128,38 @@ def test_pulls_are_those_of_the_injected_failures(small: fleet.FleetLog) -> None
             mine.clear()
     assert len(expected) >= 5
     assert [row["node"] for row in found["pulled"]] == expected
+
+
+@pytest.mark.parametrize(("times", "within"), [(1, 7), (2, 3), (3, 7), (4, 20)])
+def test_a_check_that_fails_so_often_in_so_long_a_time(
+    times: int, within: int, tmp_path: Path
+) -> None:
+    """Tried at every event anew; an event may stand there twice, seconds apart, as Kubernetes writes it."""
+    rng = random.Random(times)
+    log = Log(
+        [a for k, n in enumerate(names(6)) for a in daily(n, 1000 * (k + 1), range(90), set())]
+    )
+    events = sorted(
+        (rng.randrange(HOUR, 89 * DAY), node) for node in names(5) for _ in range(rng.randrange(40))
+    )
+    apart = [(at, n) for at, n in events if not any(0 < at - b <= 200 for b, m in events if m == n)]
+    for at, node in apart:
+        beside = (0, rng.randrange(1, 30)) if rng.random() < 0.5 else (0,)
+        log.checks += [Check(at + late, node, "NodeNotReady", "HIGH") for late in beside]
+    opened = log.open(tmp_path)
+    expected, asked = [], dict.fromkeys(names(6), (-1.0, -1.0))
+    for at, node in apart:
+        since, until = asked[node]
+        known = [each for each, of in apart if of == node and until <= each <= at and each > since]
+        if at >= until and sum(each >= at - within * DAY for each in known) >= times:
+            expected.append((node, at))
+            asked[node] = (at, at + 14 * DAY)
+    past = history(opened)
+    rule = Rule("often", check="NodeNot*", times=times, within=within * DAY)
+    found = pulls(past, rule, 14 * DAY)
+    base = opened.begin_s
+    assert [(past.nodes["node"][place].as_py(), at - base) for place, at in found] == expected
+    assert len(expected) > 3
 
 
 def test_a_fleet_without_lemons_shows_no_gain(tmp_path: Path) -> None:
@@ -348,6 +380,9 @@ def test_differences_hold_their_level() -> None:
         ('[[rule]]\nname = "a"', "invalid-value", "rule[0]"),
         ('[[rule]]\nname = "a"\nfailures = 2\ncheck = "x"', "invalid-value", "rule[0]"),
         ('[[rule]]\nname = "a"\nfailures = 2\nwithin = "0s"', "invalid-value", "rule"),
+        ('[[rule]]\nname = "a"\nfailures = 2\ntimes = 1', "invalid-value", "rule[0].times"),
+        ('[[rule]]\nname = "a"\nlemon_fdr = 0.1\ntimes = 2', "invalid-value", "rule[0].times"),
+        ('[[rule]]\nname = "a"\ncheck = "x"\ntimes = 0', "invalid-value", "rule[0].times"),
         ('[[rule]]\nname = "a"\nfalures = 2', "unknown-key", "rule[0].falures"),
         ('[[rule]]\nname = "a"\nlemon_fdr = 1.5', "invalid-value", "rule[0].lemon_fdr"),
         ('horizon = "0s"\n[[rule]]\nname = "a"\nfailures = 2', "invalid-value", "rule"),
@@ -386,3 +421,30 @@ def test_rules_in_force_stand_beside_the_others(small: fleet.FleetLog) -> None:
     assert [each["in_force"] for each in found.rules] == [True, False]
     assert {"rules", "actions"} == {section.id for section in found.sections()}
     assert found.to_dict()["failures"] == found.failures
+
+
+def test_a_node_is_followed_to_the_end_of_the_log_of_its_own_cluster(tmp_path: Path) -> None:
+    """Beside another cluster, whose log is two months longer, the nodes are judged as without it."""
+    ends = {"short": (30, 0), "long": (90, 500_000)}
+    for name, (days, first) in ends.items():
+        rows = []
+        for k, node in enumerate(names(6)):
+            failing = {29} if name == "short" else set()
+            failing |= {5 + k, 15 + k} if name == "short" and k % 2 else set()
+            own = daily(node, first + 1000 * (k + 1), range(days), failing)
+            rows += [{**each.fields(), "Cluster": name} for each in own]
+        text = "\n".join("|".join(row[column] for column in COLUMNS) for row in rows)
+        (tmp_path / f"{name}.psv").write_text("|".join(COLUMNS) + f"\n{text}\n")
+    rules = RuleFile((Rule("one", failures=1, repair=4 * HOUR),), horizon=10 * DAY)
+    found = []
+    for own in (["short"], ["short", "long"]):
+        store = tmp_path / "-".join(own)
+        fleet.ingest([tmp_path / f"{name}.psv" for name in own], store)
+        [row] = judge(store, rules).rules
+        pulled = [each["node"].removeprefix("short:") for each in row.pop("pulled")]
+        # These hang on the days of the whole log
+        found.append((pulled, {k: v for k, v in row.items() if "false_alarms" not in k}))
+    assert found[0] == found[1]
+    # n001, n003 and n005 twice, and all on day 29 but n005, which was pulled on day 20; that, and those of
+    # day 29, are less than ten days before the end
+    assert (found[0][1]["pulls"], found[0][1]["followed"]) == (6 + 5, 5)

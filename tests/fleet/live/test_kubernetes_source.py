@@ -25,6 +25,7 @@ from holdfast.fleet.live.asking import Source, Trouble
 from holdfast.fleet.live.kubernetes import Kubernetes
 from holdfast.fleet.live.spool import Spool
 from holdfast.fleet.log import open_log
+from holdfast.fleet.store import Store
 
 KINDS = {"pods": "Pod", "nodes": "Node", "jobs": "Job", "workloads": "Workload", "events": "Event"}
 PATHS = {  # As a server of today has them
@@ -111,7 +112,7 @@ class Mortal(Spool):
 
 
 def told(store: Path) -> list[list[tuple[Any, ...]]]:
-    """What a store says of attempts, outages, nodes and health."""
+    """What a store says of attempts, outages, nodes and health, and when it begins and ends."""
     wanted = {
         "attempts": ("job_id", "attempt", "submit_s", "start_s", "end_s", "state", "nodes", "gpus"),
         "node_outages": ("node", "start_s", "end_s", "state", "reason"),
@@ -122,7 +123,7 @@ def told(store: Path) -> list[list[tuple[Any, ...]]]:
     return [
         sorted((tuple(row[n] for n in names) for row in tables[table]), key=str)
         for table, names in wanted.items()
-    ]
+    ] + [[tuple(Store.open(store).facts["time_range"])]]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -181,6 +182,27 @@ def test_what_is_forgotten_is_listed_again(in_stream: bool, tmp_path: Path) -> N
         ("team-a/b", "RUNNING"),
     ]
     assert [row[1:3] for row in outages] == [(BEGIN + 50, BEGIN + 90)]
+
+
+def test_an_hour_of_heartbeats_is_one_line_and_what_runs_ran_until_then(tmp_path: Path) -> None:
+    alive = pod("a", 1, phase="Running", containerStatuses=containers(running(10)))
+    beats = [("ADDED", alive)]
+    for beat in range(60):
+        item = kube.node(f"g{beat % 3}", beat + 2, condition("Ready", "True", 0))
+        item["status"]["conditions"][0]["lastHeartbeatTime"] = kube.stamp(600 * beat)
+        beats.append(("MODIFIED", item))
+    server = ApiServer(beats)
+    spool = Spool(tmp_path / "spool")
+    follower = Follower([tmp_path / "spool"], tmp_path / "store")
+    with serving(server.answer) as url:
+        polled = source(url)
+        for server.at in range(1, len(beats) + 1, 4):
+            polled.poll(spool)
+            follower.look()
+            newest = 600 * max(server.at - 2, 0)
+            assert newest - 3600 < open_log(tmp_path / "store").end_s - BEGIN <= newest + 10
+    (written,) = (tmp_path / "spool").glob("objects-*")
+    assert len(written.read_text().splitlines()) <= 1 + 3 + 10
 
 
 def test_heartbeats_are_not_written_and_a_new_token_is_used(tmp_path: Path) -> None:

@@ -160,11 +160,16 @@ def faults(table: pa.Table) -> pa.Array:
     return reasons
 
 
+def latest_s() -> float:
+    """The last moment that a log can have seen."""
+    return max(time.time(), RELEASED_S) + DAY_S
+
+
 def _impossible(
     rows: Mapping[str, FloatArray], schema: pa.Schema
 ) -> Iterator[tuple[npt.NDArray[np.bool_], str]]:
     """Which rows fail a check, and the reason; the first counts."""
-    now = max(time.time(), RELEASED_S) + DAY_S
+    now = latest_s()
     unknown = np.full(len(next(iter(rows.values()), [])), np.nan)
     of = defaultdict(lambda: unknown, rows)
     for name in [name for name in _TIMES if name in rows]:

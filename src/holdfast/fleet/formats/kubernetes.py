@@ -30,7 +30,10 @@ pressures, the conditions of node-problem-detector (KernelDeadlock, ReadonlyFile
 NVSentinel) and NVSentinel's HealthEvent resources become health events too. A node that is not ready is
 DOWN, or DOWN* if it went silent, and DRAIN while it is cordoned. No object tells when a cordon was lifted:
 it ends with the last write of the first version without it (managedFields, which `kubectl get` hides), or
-with its last heartbeat.
+or with its last heartbeat.
+
+**The end of the log** is the latest moment that an object states, mostly a heartbeat: what runs ran until
+then.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.batch import Batch, Format, ReadOptions, latest_s
 from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.json_lines import filled_lines, first_objects, json_objects
 from holdfast.fleet.formats.monitors import health_of, xid_of
@@ -71,6 +74,9 @@ _ENDS = {
 }
 # The same for a condition of a Job (Failed, FailureTarget) or of a workload (Evicted)
 _OWNER_ENDS = {"DeadlineExceeded": "TIMEOUT", "Preempted": "PREEMPTED"}
+# When something was so; deadlines and the ends of grace periods lie ahead
+_MOMENTS = ("lastHeartbeatTime", "lastTransitionTime", "creationTimestamp", "renewTime")
+_MOMENTS += ("lastTimestamp", "eventTime")
 _SOON_S = 300  # within which a job that was stopped has its pods deleted
 
 _JOB_NAMES = (  # labels, the outermost first
@@ -81,10 +87,11 @@ _JOB_NAMES = (  # labels, the outermost first
     "batch.kubernetes.io/job-name",
     "job-name",
 )
+_ROLE, _TYPE = "training.kubeflow.org/job-role", "training.kubeflow.org/replica-type"
 _GROUPS = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "jobset.sigs.k8s.io/job-index",
-    "training.kubeflow.org/replica-type",
+    _TYPE,
     "volcano.sh/task-spec",
 )
 _INDICES = (
@@ -95,7 +102,7 @@ _INDICES = (
     "apps.kubernetes.io/pod-index",
 )
 _QUEUE = "kueue.x-k8s.io/queue-name"
-READ_LABELS = {*_JOB_NAMES, *_GROUPS, *_INDICES, _QUEUE}
+READ_LABELS = {*_JOB_NAMES, *_GROUPS, *_INDICES, _ROLE, _QUEUE}
 """The labels and annotations of a pod that tell its job."""
 
 
@@ -121,6 +128,7 @@ class _Cluster:
         # Of owners by uid: the owner's owners; when and how it was stopped
         self.owners: dict[object, list[object]] = {}
         self.stops: dict[object, set[tuple[float, str]]] = {}
+        self.until_s = 0.0  # The latest moment that an object states
 
     def add(self, item: Row) -> str | None:
         """Take one object in; the reason if it cannot be used."""
@@ -129,12 +137,15 @@ class _Cluster:
         if not isinstance(meta, dict) or "name" not in meta:
             return "no Kubernetes object (metadata.name)"
         version = 2 * int(meta.get("resourceVersion") or 0) + bool(item.get(DELETED))
+        self.until_s = max(self.until_s, *moments(item))
         if kind == "Event":
             return self._add_event(item)
         if kind in ("Node", "Pod"):
             return (self._add_node if kind == "Node" else self._add_pod)(item, version)
         if kind in ("Job", "JobSet", "Workload"):
             return self._add_owner(item)
+        if kind == "Lease":
+            return None
         if str(kind).startswith("HealthEvent"):
             event = item["spec"].get("healthEvent") or item["spec"]
             return self._add_health(_first_time(event, meta), health_of(event))
@@ -316,6 +327,10 @@ def _names(pod: str, labels: Row) -> tuple[str, str]:
     """The job of a pod, and which part of it the pod is: "+workers-0-3", "_x7k2p", "" for all of it."""
     job = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), pod)
     index = [str(labels[key]) for key in _INDICES if key in labels]
+    if role := labels.get(
+        _ROLE
+    ):  # of the pod whose result counts, whichever its type; one without an index
+        labels, index = labels | {_TYPE: role}, index or ["0"]
     if index:
         return job, "+" + "-".join(
             [str(labels[key]) for key in _GROUPS if key in labels] + index[:1]
@@ -404,6 +419,14 @@ def _first_time(event: Row, meta: Row) -> float | None:
     return next((time for time in map(_seconds, times) if time is not None), None)
 
 
+def moments(item: Row) -> Iterator[float]:
+    """The times that an object states, in seconds since 1970, 0 among them; of a wrong clock none."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    for part in (item, item["metadata"], spec, *(status.get("conditions") or ())):
+        times = (_seconds(part.get(name)) or 0.0 for name in _MOMENTS)
+        yield from (time for time in times if time < latest_s())
+
+
 def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[Row, int, str]]:
     """Every object with its line and text; those of objects over several lines stand on line 1."""
     with open_source(path) as file:
@@ -464,7 +487,8 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
             "node_outages": rows_table(NODE_OUTAGES, list(cluster.outages())),
             "health": rows_table(HEALTH, list(cluster.health.values())),
             "rejects": rejects.table(),
-        }
+        },
+        facts={"until_s": cluster.until_s},
     )
 
 

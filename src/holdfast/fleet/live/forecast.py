@@ -19,6 +19,7 @@ from holdfast.files import Journal
 from holdfast.fleet.incidents import ended_attempts, incidents
 from holdfast.fleet.live.following import Amount
 from holdfast.fleet.live.journal import append, records
+from holdfast.fleet.live.rules import extent
 from holdfast.fleet.log import DAY_S, FleetLog, once
 from holdfast.fleet.losses import losses
 from holdfast.tables import literal
@@ -50,13 +51,6 @@ class Forecast:
 
 
 @once
-def extent(log: FleetLog, cluster: str) -> tuple[float, float]:
-    """Begin and end of what the log knows of a cluster; "": of all."""
-    own = f"FROM {log.executions} WHERE exposed_s > 0 AND cluster = {literal(cluster)}"
-    [row] = log.rows(f"SELECT min(stop_s - exposed_s) AS low, max(stop_s) AS high {own}")
-    return (log.begin_s, log.end_s) if row["low"] is None else (row["low"], row["high"])
-
-
 @once
 def events(log: FleetLog, cluster: str) -> pa.Table:
     """Incidents in order of time: stop_s, cluster, failures (1), hours (of the log's unit, first order).

@@ -199,7 +199,7 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
     names = past.nodes["node"].to_pylist()
     pulled = pulls(past, rule, horizon_s)
     # Those near the end of the log have their cost behind them, and what they save before them
-    done = [(place, at_s, at_s) for place, at_s in pulled if at_s + horizon_s <= log.end_s]
+    done = [(node, at_s, at_s) for node, at_s in pulled if at_s + horizon_s <= past.end_s[node]]
     found = follow(past, done, horizon_s, out)
     # What a pull costs: the time stated, or as long as nodes were out in this log; less what they were out
     # anyway, as after the failure that made the rule fire

@@ -14,12 +14,13 @@ from threading import Event
 from typing import Any
 
 from holdfast.fleet.formats.json_lines import parsed
-from holdfast.fleet.formats.kubernetes import READ_LABELS
+from holdfast.fleet.formats.kubernetes import READ_LABELS, moments
 from holdfast.fleet.live.asking import Server, Source, Trouble
 from holdfast.fleet.live.spool import Spool
 from holdfast.fleet.schema import Row
 
 WATCH_S = 2  # that a watch stays open
+BEAT_S = 3600  # Of heartbeats that say nothing else, one of all nodes is written in so long a time
 PAGE = 500  # Objects of one answer to a list
 _EVERY = {  # Objects -> their group, "" for the first one; Jobs come before their pods
     "jobs": "batch",
@@ -47,6 +48,7 @@ class Kubernetes(Server[Source]):
     def __init__(self, source: Source, halt: Event, first_s: float = 1.0) -> None:
         super().__init__(source, halt, first_s)
         self._said: dict[str, int] = {}  # Object -> what was last written of it
+        self._until_s = 0.0  # The latest moment that was written
 
     def poll(self, spool: Spool) -> str:
         """Bring the spool up to date; arguments and errors as `Slurm.poll`."""
@@ -120,9 +122,11 @@ class Kubernetes(Server[Source]):
             item = _trimmed(whole)
             uid = item["metadata"]["uid"]
             said = hash(_UNSAID.sub("", json.dumps((kind == "DELETED", item))))
-            if self._said.get(uid) == said:
+            until_s = max(moments(item))
+            if self._said.get(uid) == said and until_s < self._until_s + BEAT_S:
                 continue
             self._said[uid] = said
+            self._until_s = max(self._until_s, until_s)
             before = open_.pop(uid, None)
             if before and before != item:
                 lines.append({"type": "MODIFIED", "object": before})

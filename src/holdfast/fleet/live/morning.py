@@ -22,7 +22,7 @@ from holdfast.fleet.live import forecast, journal
 from holdfast.fleet.live.following import Amount
 from holdfast.fleet.live.forecast import KINDS, Forecast
 from holdfast.fleet.live.proposals import blind, proposals
-from holdfast.fleet.live.rules import history
+from holdfast.fleet.live.rules import extent, history
 from holdfast.fleet.log import CHANCE, DAY_S, HOUR_S, AnyLog, FleetLog, bucket, open_log
 from holdfast.fleet.moments import iso, minute, since_s
 from holdfast.fleet.schema import Row
@@ -237,7 +237,7 @@ def morning(log: AnyLog | Analysis, since: str = LAST, *, reader: str = "") -> M
             kind: [name for name in every if name.startswith(prefix)]
             for kind, every in names.items()
         }
-        begin_s, end_s = forecast.extent(log, cluster)
+        begin_s, end_s = extent(log, cluster)
         from_s = max(at_s, begin_s)
         return Morning(
             since_s=from_s,

@@ -15,12 +15,14 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.lemon_model import DAYS_PER_MONTH
 from holdfast.fleet.live.following import Amount, follow
 from holdfast.fleet.live.journal import AS_BAD, OUT, OVER, Life, named
 from holdfast.fleet.live.judge import FEWEST_DUE
-from holdfast.fleet.live.rules import history
+from holdfast.fleet.live.rules import extent, history
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.losses import GPU_HOURS
 from holdfast.fleet.schema import Row
@@ -107,9 +109,17 @@ def _proposal(analysis: Analysis, row: Row, lives: dict[str, Life]) -> Proposal:
 def _wins(analysis: Analysis, row: Row) -> Amount | None:
     """Hours a month that a pulled node wins."""
     log, cost = analysis.log, analysis.goodput
-    failures = sum(analysis.lemons.nodes["failures"].to_pylist())
-    lost = cost.by_attempt["gpu_hours"].to_numpy()
-    days = (log.end_s - log.begin_s) / DAY_S
+    # Of several clusters its own: others have other jobs, and logs of other lengths.
+    cluster = row["node"].rpartition(":")[0]
+    rows = analysis.lemons.nodes.to_pylist()
+    failures = sum(r["failures"] for r in rows if r["node"].rpartition(":")[0] == cluster)
+    each_lost = cost.by_attempt
+    if cluster:
+        own = log.arrow(f"SELECT key FROM {log.executions} WHERE cluster = {literal(cluster)}")
+        each_lost = each_lost.filter(pc.is_in(each_lost["key"], own["key"].combine_chunks()))
+    lost = each_lost["gpu_hours"].to_numpy()
+    begin_s, end_s = extent(log, cluster)
+    days = (end_s - begin_s) / DAY_S
     # What happens in a month a log of less than a day does not tell.
     if days < 1 or cost.verdict == "unknown" or not failures or not lost.sum():
         return None

@@ -41,6 +41,9 @@ from holdfast.tables import literal
 
 Times = FloatArray
 KINDS = ("check", "failures", "lemon_fdr")  # What fires, one per rule
+ONE_S = (
+    60  # An event of a check may stand in several sources: as a node's condition and as an event
+)
 PART_S = 6.0 * HOUR_S  # A log's exposure is known at moments so far apart, in a short log ...
 FEWEST_PARTS = 56  # ... at so many; between them it grows evenly
 
@@ -53,8 +56,11 @@ class Rule:
     # A check fails whose name, symptom (of the taxonomy, "ib_link") or severity (HIGH, LOW) is this;
     # * stands for any text
     check: str = ""
+    times: Annotated[int, Meta(ge=1, le=1_000_000)] | None = (
+        None  # So often within `within`; None: 1
+    )
     failures: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # So many failures of the node ...
-    within: Duration = field(default=Duration(7 * DAY_S))  # ... in so long a time
+    within: Duration = field(default=Duration(7 * DAY_S))  # ... (or checks) in so long a time
     lemon_fdr: Annotated[float, Meta(ge=0, lt=1)] = 0.0  # `fleet lemons` names the node ...
     every: Duration = field(default=Duration(DAY_S))  # ... when asked so often
     repair: Duration | None = None  # For how long a pull takes a node away
@@ -81,6 +87,8 @@ def read_rules(path: str | Path) -> RuleFile:
         fires = [kind for kind in KINDS if getattr(rule, kind)]
         if len(fires) != 1:
             raise wrong(f"rule[{number}]", ", ".join(fires) or "none", f"one of {', '.join(KINDS)}")
+        if rule.times and not rule.check:
+            raise wrong(f"rule[{number}].times", f"times beside {fires[0]}", "times beside a check")
     names = [rule.name for rule in given.rule]
     times = [given.horizon, *(s for rule in given.rule for s in (rule.within, rule.every))]
     if len(set(names)) < max(len(names), 1) or min(times) <= 0:
@@ -105,6 +113,13 @@ class History:
     def stop_s(self) -> Times:
         """When each incident was seen, shape (incidents,)."""
         return self.incidents["stop_s"].to_numpy().astype(np.float64)
+
+    @cached_property
+    def end_s(self) -> Times:
+        """When the log of each node's cluster ends, shape (nodes,)."""
+        of = [name.rpartition(":")[0] for name in self.nodes["node"].to_pylist()]
+        ends = {own: extent(self.log, own)[1] if own else self.log.end_s for own in set(of)}
+        return np.array([ends[own] for own in of])
 
     @cached_property
     def width(self) -> FloatArray:
@@ -171,6 +186,13 @@ class History:
             yield [at[name] for name in detector.lemons_]
 
 
+def extent(log: FleetLog, cluster: str) -> tuple[float, float]:
+    """Begin and end of what the log knows of a cluster; "": of all."""
+    own = f"FROM {log.executions} WHERE exposed_s > 0 AND cluster = {literal(cluster)}"
+    [row] = log.rows(f"SELECT min(stop_s - exposed_s) AS low, max(stop_s) AS high {own}")
+    return (log.begin_s, log.end_s) if row["low"] is None else (row["low"], row["high"])
+
+
 @once
 def history(log: FleetLog) -> History:
     """Incidents and exposure of every node."""
@@ -229,7 +251,7 @@ def pulls(past: History, rule: Rule, horizon_s: float) -> list[tuple[int, float]
     What shows on a node within the horizon of a pull does not count, as if it had been repaired by then.
     """
     signs = _lemons if rule.lemon_fdr else _failures if rule.failures else _checks
-    least = (rule.failures or 1.0) - 1e-9
+    least = (rule.failures or rule.times or 1.0) - 1e-9
     recent: dict[int, deque[tuple[float, float]]] = defaultdict(deque)
     asked: dict[int, float] = defaultdict(lambda: -math.inf)
     found = []
@@ -258,7 +280,7 @@ def _failures(past: History, rule: Rule) -> Signs:
 
 
 def _checks(past: History, rule: Rule) -> Signs:
-    """Events of the checks that the rule names."""
+    """Events of the checks that the rule names; those of a node that follow within a minute are one."""
     log = past.log
     key = (
         """concat("check", '|', coalesce(severity, ''), '|', coalesce(CAST(xid AS VARCHAR), ''))"""
@@ -276,8 +298,10 @@ def _checks(past: History, rule: Rule) -> Signs:
     if not named:
         return []
     events = log.arrow(
-        f"""SELECT place, time_s, 1.0 AS weight {failed}
-            AND {key} IN {literal(named)} ORDER BY time_s, place"""
+        f"""SELECT place, time_s, 1.0 AS weight FROM (
+            SELECT place, time_s, lag(time_s) OVER (PARTITION BY place ORDER BY time_s) AS before_s {failed}
+            AND {key} IN {literal(named)}
+        ) AS fired WHERE before_s IS NULL OR time_s - before_s > {ONE_S} ORDER BY time_s, place"""
     )
     return zip(*(column.to_pylist() for column in events.columns), strict=True)
 
