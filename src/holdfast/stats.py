@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,6 @@ FloatArray = npt.NDArray[np.float64]
 
 NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
-NO_SPREAD = 1e4
-"""A Gamma shape beyond it (rates within 1 % of each other) is called one common rate."""
 
 # --- Intervals -----------------------------------------------------------------------------------
 
@@ -118,93 +115,3 @@ def chi_square(table: FloatArray) -> tuple[float, int, float]:
     statistic = float(((table - expected) ** 2 / expected).sum())
     freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
     return statistic, freedom, float(chdtrc(freedom, statistic))
-
-
-# --- Shrinkage of rates --------------------------------------------------------------------------
-
-
-def gamma_prior(counts: FloatArray, exposure: FloatArray) -> tuple[float, float] | None:
-    """Gamma(a, b) of units' rates by maximum marginal likelihood; None if they do not differ.
-
-    The marginal of count B in exposure T is
-    Gamma(a + B) / Gamma(a) * b^a T^B / (b + T)^(a + B) up to a constant (negative binomial). For a
-    given a the best b is the root of sum (aT - bB) / (b + T), which decreases in b.
-
-    Args:
-        counts: of each unit, shape (n,); parts of events may be counted.
-        exposure: of each unit, shape (n,); those without any are left out.
-    """
-    from scipy.special import gammaln
-
-    used = exposure > 0
-    count, days = counts[used], exposure[used]
-    if count.sum() == 0 or count.size < 2:
-        return None
-
-    ratio = days.sum() / count.sum()  # b / a, where the search for the next b begins
-
-    def best_b(a: float) -> float:
-        # The sum is convex too, so Newton's method from the left of the root converges upwards; a
-        # step from the right may fall below zero and is cut short.
-        nonlocal ratio
-        b = a * ratio
-        for _ in range(100):
-            value = ((a * days - b * count) / (b + days)).sum()
-            slope = -(days * (count + a) / (b + days) ** 2).sum()
-            following = max(b - value / slope, b / 10)
-            if abs(following - b) <= 1e-12 * b:
-                break
-            b = following
-        ratio = b / a
-        return float(b)
-
-    @cache  # each step of the search has one point of the last
-    def likelihood(log_a: float) -> float:
-        a = math.exp(log_a)
-        b = best_b(a)
-        # T^B is constant in (a, b); b^a / (b + T)^a through log1p, which large a needs
-        terms = gammaln(a + count) - gammaln(a) - count * np.log(b + days)
-        return float((terms - a * np.log1p(days / b)).sum())
-
-    grid = np.linspace(math.log(1e-4), math.log(10 * NO_SPREAD), 42)
-    top = int(np.argmax([*map(likelihood, grid)]))
-    low, high = grid[max(top - 1, 0)], grid[min(top + 1, grid.size - 1)]
-    golden = (math.sqrt(5) - 1) / 2
-    for _ in range(40):
-        step = golden * (high - low)
-        left, right = high - step, low + step
-        if likelihood(round(left, 12)) > likelihood(round(right, 12)):
-            high = right
-        else:
-            low = left
-    a = math.exp((low + high) / 2)
-    return None if a > NO_SPREAD else (a, best_b(a))
-
-
-def shrink(
-    counts: FloatArray, exposure: FloatArray, prior: tuple[float, float] | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Posterior mean and 95 % credible interval of each unit's rate, each shape (n,).
-
-    Gamma(a + B, b + T) has the mean (a + B) / (b + T). Without a prior every unit has the common
-    rate, with its exact interval.
-
-    Args:
-        counts: of each unit, shape (n,).
-        exposure: of each unit, shape (n,).
-        prior: (a, b) as `gamma_prior` fits it.
-    """
-    if prior is None:
-        total, days = float(counts.sum()), float(exposure.sum())
-        rate = total / days if days > 0 else 0.0
-        low, high = poisson_interval(total, days) if days > 0 else (0.0, 0.0)
-        one = np.ones(counts.shape)
-        return rate * one, low * one, high * one
-    from scipy.special import gammaincinv
-
-    a, b = prior
-    shape, inverse_scale = a + counts, b + exposure
-    low_tail, high_tail = (
-        np.asarray(gammaincinv(shape, tail) / inverse_scale) for tail in (0.025, 0.975)
-    )
-    return shape / inverse_scale, low_tail, high_tail

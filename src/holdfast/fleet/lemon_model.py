@@ -19,10 +19,12 @@ from holdfast.fleet.lemon_statistics import (
     BlameExposure,
     FloatArray,
     blame_p_values,
+    gamma_prior,
+    shrink,
     split_p_values,
 )
 from holdfast.fleet.node_signals import SIGNALS
-from holdfast.stats import benjamini_hochberg, gamma_prior, shrink
+from holdfast.stats import benjamini_hochberg
 
 DAYS_PER_MONTH = 30.0
 FOUND = ("lemons", "not_separable", "rule_lemons", "missing_signals")

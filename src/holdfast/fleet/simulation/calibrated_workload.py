@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.errors import InputError
+from holdfast.fleet.lemon_statistics import gamma_prior, shrink
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.durations import LEAST, Fit, Prior, fit
 from holdfast.fleet.simulation.estimates import Findings, rounded
@@ -21,7 +22,7 @@ from holdfast.fleet.simulation.job_runs import executions, job_runs
 from holdfast.fleet.simulation.records import Array, Records
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
 from holdfast.numbers import counted, duration, percent
-from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interval, shrink
+from holdfast.stats import clopper_pearson_interval, poisson_interval
 
 FEWEST_JOBS = 20
 FEWEST_COMPLETED = 5
