@@ -246,11 +246,11 @@ def close(x: dict[Any, float], y: dict[Any, float]) -> bool:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", range(0, 200, 20))
 def test_both_by_listing_strings(first: int) -> None:
     """Epsilons, many paths of one string; the sum of the paths counts."""
     different = 0
-    for seed in range(first, first + 50):
+    for seed in range(first, first + 20):
         semiring = SEMIRINGS[seed % 3]
         wanted: dict[str, Any] = {"acyclic": True, "semiring": semiring, "labels": 2}
         a = random_fst(seed, states=4, arcs=7, acceptor=True, **wanted)
@@ -270,7 +270,7 @@ def test_both_by_listing_strings(first: int) -> None:
         assert equivalent(a, other) == same, seed
         assert not sampled or randequivalent(a, other, 50, seed=seed) == same, seed
         different += not same
-    assert different > 10
+    assert different > 3
 
 
 def test_transducers() -> None:
