@@ -408,6 +408,7 @@ def test_truth_names_every_failure_and_the_attempts_that_it_ended(truth: dict[st
         "repaired": "2024-01-01T06:00:00.000Z",
         "permanent": False,
         "blast": None,
+        "pulled": False,
         "ended_attempts": [{"job_id": "2", "attempt": 1}],
     }
     assert found[2]["repaired"] is None

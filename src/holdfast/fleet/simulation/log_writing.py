@@ -118,6 +118,7 @@ def _write_tables(run: Run, folder: Path) -> None:
             "clusters": [scenario.name],
             "node_total": None,
             "commits": 1,
+            "until_s": 0,
             "counts": {
                 "attempts": len(a.job),
                 "attempts_recovered": 0,
