@@ -138,7 +138,9 @@ def _wins(analysis: Analysis, row: Row) -> Amount | None:
 def _repair(log: FleetLog, node: str, unit: str) -> float | None:
     """Hours of one node while it is repaired: the median of the outages that are over."""
     outages = log.table("node_outages")
-    seconds = log.value(f"SELECT median(end_s - start_s) FROM {outages} WHERE end_s > start_s")
+    own = f"{literal(node.rpartition(':')[0])} IN ('', split_part(node, ':', 1))"
+    over = f"FROM {outages} WHERE end_s > start_s AND {own}"
+    seconds = log.value(f"SELECT median(end_s - start_s) {over}")
     if seconds is None:
         return None
     known = f"SELECT max(gpus) FROM {log.table('nodes')} WHERE node = {literal(node)}"
