@@ -104,12 +104,10 @@ def commit(
     tables["attempts"] = attempts.pop("files")
     tables["nodes"], nodes, inferred = attempts.pop("nodes")
     # Of a source that is gone the store keeps how far it went.
-    until_s = max(
-        [each["facts"].get("until_s", 0) for each in facts["sources"]]
-        + [old.facts.get("until_s", 0) if old else 0]
-    )
+    known = [*(each["facts"] for each in facts["sources"]), old.facts if old else {}]
+    until_s = max(each.get("until_s", 0) for each in known)
     if span := attempts["time_range"]:
-        attempts["time_range"] = [span[0], max(span[1], int(until_s))]
+        span[1] = max(span[1], int(until_s))
     counts = {
         **attempts["counts"],
         "nodes": nodes,

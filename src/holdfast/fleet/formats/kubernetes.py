@@ -75,8 +75,10 @@ _ENDS = {
 # The same for a condition of a Job (Failed, FailureTarget) or of a workload (Evicted)
 _OWNER_ENDS = {"DeadlineExceeded": "TIMEOUT", "Preempted": "PREEMPTED"}
 # When something was so; deadlines and the ends of grace periods lie ahead
-_MOMENTS = ("lastHeartbeatTime", "lastTransitionTime", "creationTimestamp", "renewTime")
-_MOMENTS += ("lastTimestamp", "eventTime")
+_MOMENTS = (
+    *("lastHeartbeatTime", "lastTransitionTime", "creationTimestamp"),
+    *("renewTime", "lastTimestamp", "eventTime"),
+)
 _SOON_S = 300  # within which a job that was stopped has its pods deleted
 
 _JOB_NAMES = (  # labels, the outermost first
@@ -142,10 +144,8 @@ class _Cluster:
             return self._add_event(item)
         if kind in ("Node", "Pod"):
             return (self._add_node if kind == "Node" else self._add_pod)(item, version)
-        if kind in ("Job", "JobSet", "Workload"):
+        if kind in ("Job", "JobSet", "Workload", "Lease"):
             return self._add_owner(item)
-        if kind == "Lease":
-            return None
         if str(kind).startswith("HealthEvent"):
             event = item["spec"].get("healthEvent") or item["spec"]
             return self._add_health(_first_time(event, meta), health_of(event))
@@ -421,8 +421,8 @@ def _first_time(event: Row, meta: Row) -> float | None:
 
 def moments(item: Row) -> Iterator[float]:
     """The times that an object states, in seconds since 1970, 0 among them; of a wrong clock none."""
-    spec, status = item.get("spec") or {}, item.get("status") or {}
-    for part in (item, item["metadata"], spec, *(status.get("conditions") or ())):
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    for part in (item, item["metadata"], item.get("spec") or {}, *conditions):
         times = (_seconds(part.get(name)) or 0.0 for name in _MOMENTS)
         yield from (time for time in times if time < latest_s())
 

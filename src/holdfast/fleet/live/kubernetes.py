@@ -125,8 +125,7 @@ class Kubernetes(Server[Source]):
             until_s = max(moments(item))
             if self._said.get(uid) == said and until_s < self._until_s + BEAT_S:
                 continue
-            self._said[uid] = said
-            self._until_s = max(self._until_s, until_s)
+            self._said[uid], self._until_s = said, max(self._until_s, until_s)
             before = open_.pop(uid, None)
             if before and before != item:
                 lines.append({"type": "MODIFIED", "object": before})

@@ -111,13 +111,15 @@ def _wins(analysis: Analysis, row: Row) -> Amount | None:
     log, cost = analysis.log, analysis.goodput
     # Of several clusters its own: others have other jobs, and logs of other lengths.
     cluster = row["node"].rpartition(":")[0]
-    rows = analysis.lemons.nodes.to_pylist()
-    failures = sum(r["failures"] for r in rows if r["node"].rpartition(":")[0] == cluster)
-    each_lost = cost.by_attempt
-    if cluster:
-        own = log.arrow(f"SELECT key FROM {log.executions} WHERE cluster = {literal(cluster)}")
-        each_lost = each_lost.filter(pc.is_in(each_lost["key"], own["key"].combine_chunks()))
-    lost = each_lost["gpu_hours"].to_numpy()
+    failures = sum(
+        each["failures"]
+        for each in analysis.lemons.nodes.to_pylist()
+        if each["node"].rpartition(":")[0] == cluster
+    )
+    of = f"{literal(cluster)} IN ('', cluster)"
+    keys = log.arrow(f"SELECT key FROM {log.executions} WHERE {of}")["key"]
+    own = pc.is_in(cost.by_attempt["key"], keys.combine_chunks())
+    lost = cost.by_attempt["gpu_hours"].filter(own).to_numpy()
     begin_s, end_s = extent(log, cluster)
     days = (end_s - begin_s) / DAY_S
     # What happens in a month a log of less than a day does not tell.
