@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from logs import COLUMNS, Attempt, Log, stamp
+from logs import COLUMNS, Attempt, Check, Log, Outage, stamp
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError, StoreError
@@ -15,6 +17,9 @@ from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import evidence
 from holdfast.fleet.gaps import doubts, unlike_clusters
+from holdfast.fleet.live.actions import actions
+from holdfast.fleet.live.judge import judge
+from holdfast.fleet.live.rules import Rule, RuleFile
 
 DAY = 86_400
 NODES = tuple(f"n{i}" for i in range(1, 11))
@@ -211,3 +216,77 @@ def test_clusters_that_do_not_fail_alike_are_a_doubt(failures: int, tmp_path: Pa
     assert unlike_clusters(log) == (rates if unlike else {})
     assert any("alpha" in each.text for each in doubts(log)) == unlike
     assert (Analysis(log).trend.failures == 0) == (unlike or not failures)
+
+
+def test_each_cluster_is_judged_as_if_it_were_alone(tmp_path: Path) -> None:
+    """Two clusters with lemons, checks and repairs of their own; one log is three times as long."""
+    rng = random.Random(3)
+    rules = RuleFile(
+        (
+            Rule("often", failures=2, within=5 * DAY),
+            Rule("check", check="check nvlink", repair=7200.0),
+            Rule("lemons", lemon_fdr=0.05),
+        ),
+        horizon=6 * DAY,
+    )
+    for cluster, days, share, hours in (("long", 63, 0.01, 4), ("short", 21, 0.04, 11)):
+        log = Log()
+        for k, node in enumerate(NODES):
+            bad = 0.5 if k in (2, 5) else share
+            for day in range(days):
+                fails = rng.random() < bad
+                begin, end = DAY * day, DAY * day + 3600 * (hours if fails else 2 * hours)
+                state = "NODE_FAIL" if fails else "COMPLETED"
+                log.attempts.append(Attempt(1000 * k + day + 1, (node,), begin, end, state))
+                if fails and rng.random() < 0.6:
+                    log.outages.append(Outage(node, end, end + 900 * hours))
+                elif rng.random() < 0.05:
+                    log.outages.append(Outage(node, end + 60, end + 4000, "DRAIN", "repair"))
+                if rng.random() < 0.03:
+                    log.checks.append(Check(end - 60, node, "check nvlink"))
+        # What nobody follows: the log of its jobs is over
+        log.checks.append(Check(DAY * (days + 9), NODES[3], "check nvlink"))
+        paths = log.write(tmp_path / cluster)
+        for path in paths:
+            path.write_text(
+                path.read_text().replace("|c|", f"|{cluster}|").replace("\nc|", f"\n{cluster}|")
+            )
+        for store in (cluster, "both"):
+            fleet.ingest(paths, tmp_path / f"store-{store}", cluster=cluster)
+
+    def told(store: str, prefix: str) -> list[dict[str, Any]]:
+        opened = fleet.open(tmp_path / f"store-{store}")
+        judged = judge(opened, rules)
+        # p- and q-values, and the signals at the end of the log, are those of the whole store.
+        kept = ["node", "failures", "failures_avoided_per_month", "fleet_rate_change"]
+        kept += ["shrunk_rate", "shrunk_rate_low", "shrunk_rate_high", "usual_rate"]
+        pulls = [vars(each) | {"id": ""} for each in actions(opened).proposals]
+        rows = [
+            *({**row, "pulled": str(row["pulled"])} for row in judged.rules),
+            *judged.actions,
+            *fleet.lemons(opened).nodes.select(kept).to_pylist(),
+            *({**row, "evidence": "", "command": "", "state": ""} for row in pulls),
+        ]
+        whole = f"{prefix}:" if store == "both" else ""
+        mine = [
+            row
+            for row in rows
+            if not whole or row.get("cluster", row.get("node", "").partition(":")[0]) == prefix
+        ]
+        return [
+            {
+                name: value.replace(whole, "") if isinstance(value, str) else value
+                for name, value in row.items()
+                if name != "cluster"
+            }
+            for row in mine
+        ]
+
+    for cluster in ("long", "short"):
+        alone, beside = told(cluster, cluster), told("both", cluster)
+        assert len(alone) == len(beside) > len(NODES) + len(rules.rule)
+        for one, other in zip(alone, beside, strict=True):
+            assert list(one) == list(other)
+            for name, value in one.items():
+                expected = pytest.approx(value, rel=1e-6) if not isinstance(value, str) else value
+                assert other[name] == expected, (cluster, one, name)

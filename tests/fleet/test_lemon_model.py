@@ -49,7 +49,7 @@ def test_no_failures_and_no_nodes():
     assert calm.lemons_ == []
     assert calm.nodes_["q_value"].to_pylist() == [1, 1, 1]
     assert calm.nodes_["shrunk_rate"].to_pylist() == [0, 0, 0]
-    assert calm.prior_ is None
+    assert calm.priors_ == [None]
     empty = LemonDetector().fit([], [], [], signals={"tickets": []})
     assert empty.lemons_ == []
     json.dumps([calm.to_dict(), empty.to_dict()], allow_nan=False)
@@ -203,7 +203,7 @@ def test_a_lemon_that_only_works_in_large_jobs_is_seen_through_its_split():
 def test_nodes_that_do_not_differ_share_one_rate():
     # Less scatter than Poisson counts have: no sign of unequal nodes.
     detector = LemonDetector().fit(names(50), np.full(50, 100.0), np.tile([1, 2], 25))
-    assert detector.prior_ is None
+    assert detector.priors_ == [None]
     assert set(detector.nodes_["shrunk_rate"].to_pylist()) == {15.0}
     assert detector.lemons_ == []
     assert detector.nodes_["failures"].to_pylist()[:25] == [2] * 25  # ties go to the p-value
@@ -302,7 +302,7 @@ def test_shared_blame_still_ranks_the_nodes():
     detector = LemonDetector().fit(
         names, days, blame, known_failures=np.zeros(nodes), exposure=exposure
     )
-    assert detector.prior_ is not None  # unscaled, shared blame looks as if no two nodes differed
+    assert detector.priors_ != [None]  # unscaled, shared blame looks as if no two nodes differed
     worst = detector.nodes_.slice(0, 3).to_pylist()
     assert {row["node"] for row in worst} <= {"n0", "n1", "n2", "n3"}
     assert all(row["fleet_rate_change"] < 0 for row in worst)

@@ -46,8 +46,8 @@ class LemonDetector:
             shrunk_rate_low, shrunk_rate_high (95 % credible), raw_rate and usual_rate (of all nodes of
             its kind), all rates per 1,000 node-days,
             failures_avoided_per_month (by running its work on average nodes of its kind),
-            fleet_rate_change (relative, negative is better), rule_signals (signals above threshold),
-            and the signals given.
+            fleet_rate_change (of its cluster, relative, negative is better), rule_signals (signals above
+            threshold), and the signals given.
         lemons_: names of nodes with q < alpha, in the order of `nodes_`, without the confounded and
             without those that one job alone blames.
         not_separable_: groups of nodes with q < alpha that failed in the same attempts. At least one
@@ -55,8 +55,8 @@ class LemonDetector:
             chance explains (p >= alpha).
         rule_lemons_: names of nodes that meet the rule, in the order of `nodes_`.
         fleet_rate_per_1000_node_days_: blame over node-days of all nodes.
-        prior_: (a, b) of the Gamma prior of blame and node-days over `BlameExposure.blame_scale`;
-            None where the nodes do not differ.
+        priors_: (a, b) of the Gamma prior of blame and node-days over `BlameExposure.blame_scale`, of
+            each cluster; None where the nodes do not differ.
         thresholds_: value that each given signal must exceed.
         missing_signals_: signals of the rule that were not given.
     """
@@ -80,7 +80,8 @@ class LemonDetector:
         jobs: npt.ArrayLike | None = None,
         signals: Mapping[str, npt.ArrayLike] | None = None,
         p_values_without: Callable[[int, Sequence[int]], Mapping[int, float]] | None = None,
-        window_days: float = 28.0,
+        window_days: npt.ArrayLike = 28.0,
+        clusters: Sequence[str] | None = None,
     ) -> Self:
         """Test, shrink and rank the nodes. All arrays are parallel to `nodes`, shape (n,).
 
@@ -102,7 +103,9 @@ class LemonDetector:
             p_values_without: the p-values of those of some nodes (places) that share failures with a
                 node (place), on the failures that do not blame it: `Evidence.p_values_without`. Without
                 it, nodes that always run together are blamed together.
-            window_days: days that the data span.
+            window_days: days that the data span, of all nodes or of each.
+            clusters: that of each node: rates, and what a pull avoids, are those beside its own nodes.
+                Not given: all are of one.
 
         Raises:
             InputError: columns that differ in length, negative values, blame without node-days.
@@ -125,34 +128,25 @@ class LemonDetector:
             known = _column("known_failures", known_failures, names.size)
             p_value = split_p_values(blame, known, exposure)
             expected = exposure.shares @ (exposure.known_failures + exposure.shared_failures)
-        total_blame = float(blame.sum())
         total_days = float(days.sum())
-        fleet = total_blame / total_days if total_days > 0 else 0.0
-        self.fleet_rate_per_1000_node_days_ = 1000 * fleet
-        # 2. Rates: exposure in days of a usual node, then blame shrunk to the fleet by a gamma prior, [n].
-        # A day of a node whose kind fails twice as often as the fleet counts as two.
-        usual = np.ones(names.size)
-        of_kind = usual if kinds is None else _column("kinds", kinds, names.size)
-        for kind in np.unique(of_kind):
-            mine = of_kind == kind
-            if fleet and (used := float(days[mine].sum())):
-                usual[mine] = (float(blame[mine].sum()) or LEAST_BLAME) / used / fleet
-        exposure_days = days * usual
-        scale = 1.0 if exposure is None else exposure.blame_scale
-        self.prior_ = gamma_prior(blame / scale, exposure_days / scale)
-        rates = shrink(blame / scale, exposure_days / scale, self.prior_)
+        self.fleet_rate_per_1000_node_days_ = (
+            1000 * float(blame.sum()) / total_days if total_days else 0.0
+        )
+        # 2. Rates, and what pulling each node would avoid: in each cluster by itself.
+        of_kind = np.ones(names.size) if kinds is None else _column("kinds", kinds, names.size)
+        own = np.array(clusters or [""] * names.size)
+        usual, shrunk, low, high, avoided, total = np.zeros((6, names.size))
+        self.priors_ = []
+        for mine in (own == each for each in np.unique(own)):
+            scale = 1.0 if exposure is None else exposure.scale_of(mine)
+            rates, prior = _rates(days[mine], blame[mine], of_kind[mine], scale)
+            usual[mine], shrunk[mine], low[mine], high[mine], avoided[mine] = rates
+            total[mine] = blame[mine].sum()
+            self.priors_.append(prior)
         # 3. Many nodes are tested: false discoveries are held at alpha.
         q_value = np.ones(days.shape)
         q_value[days > 0] = benjamini_hochberg(p_value[days > 0])
-        # 4. What pulling each node would avoid.
-        # Pulling a node hands its work to the others, which fail at their own shrunk rate.
-        failing = rates[0] * exposure_days  # failures over the window
-        left_days = exposure_days.sum() - exposure_days
-        left = failing.sum() - failing
-        others = np.where(left_days > 0, left / np.where(left_days > 0, left_days, 1.0), fleet)
-        avoided = failing - others * exposure_days
-        shrunk, low, high = (1000 * usual * rate for rate in rates)
-        # 5. The rule of the paper, beside the test: signals above the quantile of the fleet, [n].
+        # 4. The rule of the paper, beside the test: signals above the quantile of the fleet, [n].
         above, self.thresholds_, self.missing_signals_ = self._signals_above(signals, names.size)
         table = {
             "node": names.astype(str),
@@ -165,10 +159,10 @@ class LemonDetector:
             "shrunk_rate": shrunk,
             "shrunk_rate_low": low,
             "shrunk_rate_high": high,
-            "usual_rate": 1000 * fleet * usual,
+            "usual_rate": usual,
             "raw_rate": 1000 * np.divide(blame, days, out=np.zeros(days.shape), where=days > 0),
-            "failures_avoided_per_month": avoided * DAYS_PER_MONTH / window_days,
-            "fleet_rate_change": -avoided / total_blame if total_blame > 0 else 0 * avoided,
+            "failures_avoided_per_month": avoided * DAYS_PER_MONTH / np.asarray(window_days),
+            "fleet_rate_change": -avoided / np.where(total > 0, total, 1.0),
             "rule_signals": above,
         }
         for name, values in (signals or {}).items():
@@ -176,7 +170,7 @@ class LemonDetector:
         # Ties in the shrunk rate (all of it, where nodes do not differ) go to the smaller p-value.
         order = np.lexsort((names.astype(str), p_value, -shrunk))
         self.nodes_ = pa.table(table).take(pa.array(order))
-        # 6. Verdicts. A job that fails alone on one node may be the reason, and nodes that failed together
+        # 5. Verdicts. A job that fails alone on one node may be the reason, and nodes that failed together
         # only may cover for each other: neither is named.
         lemon = q_value < self.alpha
         if jobs is not None:
@@ -243,6 +237,31 @@ class LemonDetector:
                 above += values > thresholds[name]
         missing = [name for name in SIGNALS if name not in given]
         return above, thresholds, missing
+
+
+def _rates(
+    days: FloatArray, blame: FloatArray, kinds: FloatArray, scale: float
+) -> tuple[FloatArray, tuple[float, float] | None]:
+    """Of the nodes of one cluster: usual and shrunk rates with ends, failures avoided; and the prior."""
+    total_days = float(days.sum())
+    fleet = float(blame.sum()) / total_days if total_days > 0 else 0.0
+    # 1. Exposure in days of a usual node, then blame shrunk to the fleet by a gamma prior, [n].
+    # A day of a node whose kind fails twice as often as the fleet counts as two.
+    usual = np.ones(days.size)
+    for kind in np.unique(kinds):
+        mine = kinds == kind
+        if fleet and (used := float(days[mine].sum())):
+            usual[mine] = (float(blame[mine].sum()) or LEAST_BLAME) / used / fleet
+    exposure_days = days * usual
+    prior = gamma_prior(blame / scale, exposure_days / scale)
+    rates = shrink(blame / scale, exposure_days / scale, prior)
+    # 2. Pulling a node hands its work to the others, which fail at their own shrunk rate.
+    failing = rates[0] * exposure_days  # failures over the window
+    left_days = exposure_days.sum() - exposure_days
+    left = failing.sum() - failing
+    others = np.where(left_days > 0, left / np.where(left_days > 0, left_days, 1.0), fleet)
+    shrunk = [1000 * usual * rate for rate in rates]
+    return np.array([1000 * fleet * usual, *shrunk, failing - others * exposure_days]), prior
 
 
 def _column(name: str, values: npt.ArrayLike, count: int) -> FloatArray:

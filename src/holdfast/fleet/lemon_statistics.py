@@ -97,6 +97,13 @@ class BlameExposure:
                     each[home], each[empty] = each[home] + each[empty], 0.0
         return cls(sizes, days[0], sure, shared, *days[1:])
 
+    def scale_of(self, nodes: npt.NDArray[np.bool_]) -> float:
+        """`blame_scale` of the sizes in which some nodes ran."""
+        ran = self.node_days[nodes].any(axis=0)
+        known, shared = self.known_failures[ran], self.shared_failures[ran]
+        own = replace(self, sizes=self.sizes[ran], known_failures=known, shared_failures=shared)
+        return own.blame_scale
+
     @property
     def blame_scale(self) -> float:
         """Sum of blame^2 / sum of blame: the variance of a node's blame over its mean.

@@ -682,6 +682,14 @@ def once(compute: Computed) -> Computed:
     return cast("Computed", kept)
 
 
+@once
+def extent(log: FleetLog, cluster: str) -> tuple[float, float]:
+    """Begin and end of what the log knows of a cluster; "": of all."""
+    own = f"FROM {log.executions} WHERE exposed_s > 0 AND cluster = {literal(cluster)}"
+    [row] = log.rows(f"SELECT min(stop_s - exposed_s) AS low, max(stop_s) AS high {own}")
+    return (log.begin_s, log.end_s) if row["low"] is None else (row["low"], row["high"])
+
+
 def bucket(time_s: str, width_s: float) -> str:
     """Number of the time bucket, so that a join near in time becomes a join on equality.
 

@@ -17,7 +17,7 @@ from holdfast.fleet.gaps import Doubtful, nameless_failures, one_sided, why_blin
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import LemonDetector
 from holdfast.fleet.live.journal import spared
-from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, open_log
+from holdfast.fleet.log import DAY_S, AnyLog, FleetLog, extent, open_log
 from holdfast.fleet.node_signals import SIGNALS, node_signals
 from holdfast.fleet.schema import NODE_LOST, Row
 from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
@@ -250,13 +250,12 @@ def lemons(log: AnyLog) -> Lemons:
         InputError: if attempts ran and none says on which nodes.
     """
     log = open_log(log)
-    window_days = max(log.end_s - log.begin_s, 1.0) / DAY_S
     detector = LemonDetector(log.assumptions.lemon_fdr)
     if outage_log.only_outages(log):
         nodes = outage_log.outage_exposure(log, incidents(log))
         names = [row["node"] or f"unnamed {place}" for place, row in enumerate(nodes)]
         columns = ([row[name] for row in nodes] for name in ("node_days", "failures"))
-        detector.fit(names, *columns, window_days=window_days)
+        detector.fit(names, *columns, window_days=_window_days(log))
         named = pa.array([row["node"] for row in nodes if row["node"]], pa.string())
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
         return Lemons(detector, outage_log.all_nodes_known(log), log=log)
@@ -272,16 +271,24 @@ def lemons(log: AnyLog) -> Lemons:
         return no_nodes(log)
     signals = node_signals(log)
     columns = {name: signals.table[name].to_numpy() for name in signals.table.column_names}
+    names = signals.table["node"].to_pylist()
+    clusters = [name.rpartition(":")[0] for name in names]
     detector.fit(
-        signals.table["node"].to_pylist(),
+        names,
         **{name: columns[name] for name in GIVEN},
         exposure=signals.evidence.exposure,
         kinds=signals.kinds,
         signals={name: columns[name] for name in SIGNALS},
         p_values_without=signals.evidence.p_values_without,
-        window_days=window_days,
+        window_days=[_window_days(log, cluster) for cluster in clusters],
+        clusters=clusters,
     )
     return Lemons(detector, out=_out_of_service(log), log=log)
+
+
+def _window_days(log: FleetLog, cluster: str = "") -> float:
+    begin_s, end_s = extent(log, cluster)
+    return max(end_s - begin_s, 1.0) / DAY_S
 
 
 def _out_of_service(log: FleetLog) -> tuple[str, ...]:

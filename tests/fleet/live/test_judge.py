@@ -440,10 +440,9 @@ def test_a_node_is_followed_to_the_end_of_the_log_of_its_own_cluster(tmp_path: P
     for own in (["short"], ["short", "long"]):
         store = tmp_path / "-".join(own)
         fleet.ingest([tmp_path / f"{name}.psv" for name in own], store)
-        [row] = judge(store, rules).rules
+        row = judge(store, rules).rules[-1]  # the first is of "long", if any
         pulled = [each["node"].removeprefix("short:") for each in row.pop("pulled")]
-        # These hang on the days of the whole log
-        found.append((pulled, {k: v for k, v in row.items() if "false_alarms" not in k}))
+        found.append((pulled, {k: v for k, v in row.items() if k != "cluster"}))
     assert found[0] == found[1]
     # n001, n003 and n005 twice, and all on day 29 but n005, which was pulled on day 20; that, and those of
     # day 29, are less than ten days before the end

@@ -92,7 +92,7 @@ def follow(
     shares, parts = [], []
     last = np.full(len(kinds), -np.inf)  # when it was last done to each node
     for node, begin_s, end_s in done:
-        until = min(end_s + horizon_s, past.end_s[node])
+        until = min(end_s + horizon_s, past.end_s)
         # The check that fired, or the failure that was seen, is no failure after it.
         rows = past.between(end_s + log.assumptions.check_before_s, until)
         used = past.used(until) - past.used(end_s)

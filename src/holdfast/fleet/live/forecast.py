@@ -19,8 +19,7 @@ from holdfast.files import Journal
 from holdfast.fleet.incidents import ended_attempts, incidents
 from holdfast.fleet.live.following import Amount
 from holdfast.fleet.live.journal import append, records
-from holdfast.fleet.live.rules import extent
-from holdfast.fleet.log import DAY_S, FleetLog, once
+from holdfast.fleet.log import DAY_S, FleetLog, extent, once
 from holdfast.fleet.losses import losses
 from holdfast.tables import literal
 
@@ -50,7 +49,6 @@ class Forecast:
         return [k for k, came in self.came.items() if not ends[k].low <= came <= ends[k].high]
 
 
-@once
 @once
 def events(log: FleetLog, cluster: str) -> pa.Table:
     """Incidents in order of time: stop_s, cluster, failures (1), hours (of the log's unit, first order).

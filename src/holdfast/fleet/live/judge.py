@@ -27,7 +27,7 @@ from holdfast.fleet.losses import GPU_HOURS, NODE_HOURS
 from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
 from holdfast.numbers import brief, counted, duration
-from holdfast.stats import clopper_pearson_interval, mean_interval, poisson_interval
+from holdfast.stats import FloatArray, clopper_pearson_interval, mean_interval, poisson_interval
 
 # Failures of matched nodes: where fewer were due, none at all would prove nothing (e^-3.7 = 2.5 %)
 FEWEST_DUE = 3.7
@@ -58,14 +58,15 @@ VERDICTS = {
 class Judgement(Doubtful):
     """Rules and actions, beside doing nothing. Hours are those of GPUs, or of nodes (`unit`)."""
 
-    # One per rule, in the order of the file: rule, in_force, pulled (node, time_s each), pulls, nodes,
+    # One per rule and cluster, in the order of the file: rule, cluster ("": the only one), in_force,
+    # pulled (node, time_s each), pulls, nodes,
     # followed (pulls followed for the whole horizon; what follows is of these), again (failed again),
     # failed_again (share), matched_again (share of the matched nodes); false_alarms_per_month; avoided
     # (failures); saved, cost (of the repairs), wasted (of nodes that did not fail again), net (hours);
     # verdict. Amounts have their 95 % interval in _low and _high; what is not known is None.
     rules: list[Row]
-    # One per kind: action, times, nodes, still_out, unmatched (times that no node matches: they are in
-    # no rate), hours_out (median), rate_before, rate_after and
+    # One per kind and cluster: action, cluster, times, nodes, still_out, unmatched (times that no node
+    # matches: they are in no rate), hours_out (median), rate_before, rate_after and
     # rate_matched (of nodes left alone; failures per 1,000 node-days), verdict
     actions: list[Row]
     horizon_s: float
@@ -87,7 +88,12 @@ class Judgement(Doubtful):
     def values(self) -> Sequence[Value]:
         """What each rule would have won."""
         return [
-            Value(f"net.{row['rule']}", row["net"], self.unit, (row["net_low"], row["net_high"]))
+            Value(
+                f"net.{_of(row, row['rule'])}",
+                row["net"],
+                self.unit,
+                (row["net_low"], row["net_high"]),
+            )
             for row in self.rules
         ]
 
@@ -103,15 +109,18 @@ class Judgement(Doubtful):
             [{**row, "judged": VERDICTS[row["verdict"]].partition(":")[0]} for row in rows]
             for rows in (self.rules, self.actions)
         )
+        apart = "cluster " if any(row["cluster"] for row in self.rules) else ""
         judged = table(
             rules,
-            "rule pulls failed_again matched_again false_alarms_per_month saved cost wasted net judged",
+            f"{apart}rule pulls failed_again matched_again false_alarms_per_month "
+            "saved cost wasted net judged",
             f"One row per rule; hours are {self.unit}. Failed again: of nodes followed for the whole "
             "horizon, and of matched ones.",
         )
         acted = table(
             actions,
-            "action times nodes still_out unmatched hours_out rate_before rate_after rate_matched judged",
+            f"{apart}action times nodes still_out unmatched hours_out "
+            "rate_before rate_after rate_matched judged",
             f"One row per kind of action. Failures {RATE_UNIT}, in a horizon before it and after it (or up "
             "to the end of the log); times without a match are in no rate.",
             "The log shows no drain, cordon, reboot or repair.",
@@ -135,16 +144,23 @@ class Judgement(Doubtful):
         again = (
             f"{row['again']} of {row['followed']} failed again within {duration(self.horizon_s)}"
         )
-        text = f"{row['rule']}{' (in force)' if row['in_force'] else ''}: {pulled}; {again}"
+        text = (
+            f"{_of(row, row['rule'])}{' (in force)' if row['in_force'] else ''}: {pulled}; {again}"
+        )
         if row["net"] is not None:
             interval = brief_interval(row["net_low"], row["net_high"])
             text += f"; net {brief(row['net'])} {interval} {self.unit}"
         return f"{text}. Verdict: {VERDICTS[row['verdict']]}."
 
 
+def _of(row: Row, text: str) -> str:
+    """A text, of a cluster where there are several."""
+    return f"{row['cluster']}: {text}" if row["cluster"] else text
+
+
 def _action_text(row: Row) -> str:
     done = f"{counted(row['times'], row['action'])} of {counted(row['nodes'], 'node')}"
-    return f"{done}: {VERDICTS[row['verdict']]}."
+    return f"{_of(row, done)}: {VERDICTS[row['verdict']]}."
 
 
 def judge(log: AnyLog, rules: str | Path | RuleFile) -> Judgement:
@@ -170,36 +186,53 @@ def judge(log: AnyLog, rules: str | Path | RuleFile) -> Judgement:
             found="none in the log",
             remedy="export again with `sacct -a -D -P --format=ALL`",
         )
-    past = history(log)
+    # Clusters have logs, failures and repairs of their own.
+    own = [
+        _of_cluster(history(log, cluster), given)
+        for cluster in (log.store.facts["clusters"] if log.several_clusters else [""])
+    ]
+    rules_, actions, sums = zip(*own, strict=True)
+    return Judgement(
+        [row for rows in zip(*rules_, strict=True) for row in rows],
+        [row for rows in actions for row in rows],
+        given.horizon,
+        GPU_HOURS if log.has_gpus else NODE_HOURS,
+        (log.end_s - log.begin_s) / DAY_S,
+        *np.sum(sums, axis=0).tolist(),
+        log=log,
+    )
+
+
+def _of_cluster(past: History, given: RuleFile) -> tuple[list[Row], list[Row], FloatArray]:
+    """Its rules and actions; its failures, the hours that they lost, and those that nodes were away."""
+    log = past.log
     outages: list[Row] = log.rows(
-        f"""SELECT place, start_s, end_s, state, coalesce(reason, '') AS reason,
-            coalesce(end_s, {log.end_s}) AS stop_s, coalesce(end_s, {log.end_s}) - start_s AS out_s
-        FROM {log.table("node_outages")} LEFT JOIN places USING (node) ORDER BY start_s, place"""
+        f"""SELECT *, stop_s - start_s AS out_s FROM (
+            SELECT place, start_s, end_s, state, coalesce(reason, '') AS reason,
+                coalesce(end_s, greatest(start_s, {past.end_s})) AS stop_s
+            FROM {log.table("node_outages")} LEFT JOIN places USING (node) WHERE {past.mine}
+        ) AS own ORDER BY start_s, place"""
     )
     outages = [{**row, "action": action_of(row["state"], row["reason"])} for row in outages]
     blame, hours, place = (past.incidents[name].to_numpy() for name in ("blame", "hours", "place"))
     down_s = sum(row["out_s"] for row in outages if not row["action"])
     out = down_s / HOUR_S / max(blame.sum(), 1.0) * past.width  # hours per failure, by node
-    return Judgement(
-        [_judged(past, rule, given.horizon, outages, out) for rule in given.rule],
-        list(_actions(past, outages, given.horizon)),
-        given.horizon,
-        GPU_HOURS if log.has_gpus else NODE_HOURS,
-        (log.end_s - log.begin_s) / DAY_S,
-        float(blame.sum()),
-        float((blame * hours).sum()),
-        float((blame * out[place]).sum()),
-        log=log,
+    judged, actions = (
+        [{"cluster": past.cluster, **row} for row in rows]
+        for rows in (
+            (_judged(past, rule, given.horizon, outages, out) for rule in given.rule),
+            _actions(past, outages, given.horizon),
+        )
     )
+    return judged, actions, np.array([blame.sum(), blame @ hours, blame @ out[place]])
 
 
 def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out: Any) -> Row:
     """Replay one rule; a node is not pulled again within the horizon."""
-    log = past.log
     names = past.nodes["node"].to_pylist()
     pulled = pulls(past, rule, horizon_s)
     # Those near the end of the log have their cost behind them, and what they save before them
-    done = [(node, at_s, at_s) for node, at_s in pulled if at_s + horizon_s <= past.end_s[node]]
+    done = [(node, at_s, at_s) for node, at_s in pulled if at_s + horizon_s <= past.end_s]
     found = follow(past, done, horizon_s, out)
     # What a pull costs: the time stated, or as long as nodes were out in this log; less what they were out
     # anyway, as after the failure that made the rule fire
@@ -222,7 +255,7 @@ def _judged(past: History, rule: Rule, horizon_s: float, outages: list[Row], out
         mean = mean_interval(lengths) if rule.repair is None else (rule.repair, 2 * (rule.repair,))
         cost = Amount(*map(hours, (mean[0], *mean[1])))
         net = found.hours - found.matched_hours - cost
-    open_months = (log.end_s - log.begin_s - horizon_s) / DAY_S / DAYS_PER_MONTH
+    open_months = (past.end_s - past.begin_s - horizon_s) / DAY_S / DAYS_PER_MONTH
     false = found.full - found.again
     alarms = None
     if open_months > 0:

@@ -22,8 +22,8 @@ from holdfast.fleet.live import forecast, journal
 from holdfast.fleet.live.following import Amount
 from holdfast.fleet.live.forecast import KINDS, Forecast
 from holdfast.fleet.live.proposals import blind, proposals
-from holdfast.fleet.live.rules import extent, history
-from holdfast.fleet.log import CHANCE, DAY_S, HOUR_S, AnyLog, FleetLog, bucket, open_log
+from holdfast.fleet.live.rules import history
+from holdfast.fleet.log import CHANCE, DAY_S, HOUR_S, AnyLog, FleetLog, bucket, extent, open_log
 from holdfast.fleet.moments import iso, minute, since_s
 from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import brief_interval, how, listed, table

@@ -22,8 +22,8 @@ from holdfast.fleet.lemon_model import DAYS_PER_MONTH
 from holdfast.fleet.live.following import Amount, follow
 from holdfast.fleet.live.journal import AS_BAD, OUT, OVER, Life, named
 from holdfast.fleet.live.judge import FEWEST_DUE
-from holdfast.fleet.live.rules import extent, history
-from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
+from holdfast.fleet.live.rules import history
+from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog, extent
 from holdfast.fleet.losses import GPU_HOURS
 from holdfast.fleet.schema import Row
 from holdfast.fleet.wording import brief_interval
@@ -140,7 +140,9 @@ def _wins(analysis: Analysis, row: Row) -> Amount | None:
 def _repair(log: FleetLog, node: str, unit: str) -> float | None:
     """Hours of one node while it is repaired: the median of the outages that are over."""
     outages = log.table("node_outages")
-    seconds = log.value(f"SELECT median(end_s - start_s) FROM {outages} WHERE end_s > start_s")
+    own = f"{literal(node.rpartition(':')[0])} IN ('', split_part(node, ':', 1))"
+    over = f"FROM {outages} WHERE end_s > start_s AND {own}"
+    seconds = log.value(f"SELECT median(end_s - start_s) {over}")
     if seconds is None:
         return None
     known = f"SELECT max(gpus) FROM {log.table('nodes')} WHERE node = {literal(node)}"
@@ -151,11 +153,11 @@ def after_return(log: FleetLog, life: Life) -> str:
     """What became of a node since it is back, beside matched nodes; "" if that is too early, or not new."""
     times = {step.event: step.time_s for step in life.steps}  # the last of each event
     begin_s, end_s = (times.get(event, math.inf) for event in ("drained", "returned"))
-    past = history(log)
+    past = history(log, life.cluster)
     names = past.nodes["node"].to_pylist()
-    if max(begin_s, end_s) >= log.end_s or named(life) not in names:
+    if max(begin_s, end_s) >= past.end_s or named(life) not in names:
         return ""
-    after = follow(past, [(names.index(named(life)), begin_s, end_s)], log.end_s - end_s)
+    after = follow(past, [(names.index(named(life)), begin_s, end_s)], past.end_s - end_s)
     since, matched = after.failures, after.matched_failures
     text = (
         f"{brief(since.value)} failures in {brief(after.node_days)} node-days since, "

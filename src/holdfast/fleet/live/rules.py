@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from holdfast.config import Duration, invalid_value, read_config
 from holdfast.fleet.incidents import ended_attempts, incidents, node_incidents
 from holdfast.fleet.lemon_model import LemonDetector
 from holdfast.fleet.lemon_statistics import Evidence, summed
-from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog, once
+from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog, extent, once
 from holdfast.fleet.losses import losses
 from holdfast.fleet.node_signals import kinds_of
 from holdfast.stats import FloatArray
@@ -98,7 +98,7 @@ def read_rules(path: str | Path) -> RuleFile:
 
 @dataclass(frozen=True)
 class History:
-    """What happened on each node of a log, in order of time."""
+    """What happened on each node of a log, or of one of its clusters, in order of time."""
 
     log: FleetLog
     nodes: pa.Table  # place, node, gpus; also the table "places" of the log
@@ -108,18 +108,27 @@ class History:
     incidents: pa.Table
     days: pa.Table  # Exposure: place, node, node_count, part (of the log, ascending), node_days
     part_s: float  # Length of a part
+    cluster: str = ""  # Of which alone all this is
+
+    @property
+    def begin_s(self) -> float:
+        """When its log begins."""
+        return extent(self.log, self.cluster)[0]
+
+    @property
+    def end_s(self) -> float:
+        """When its log ends: what came later nobody saw."""
+        return extent(self.log, self.cluster)[1]
+
+    @property
+    def mine(self) -> str:
+        """SQL: a node is of this cluster."""
+        return f"{literal(self.cluster)} IN ('', split_part(node, ':', 1))"
 
     @cached_property
     def stop_s(self) -> Times:
         """When each incident was seen, shape (incidents,)."""
         return self.incidents["stop_s"].to_numpy().astype(np.float64)
-
-    @cached_property
-    def end_s(self) -> Times:
-        """When the log of each node's cluster ends, shape (nodes,)."""
-        of = [name.rpartition(":")[0] for name in self.nodes["node"].to_pylist()]
-        ends = {own: extent(self.log, own)[1] if own else self.log.end_s for own in set(of)}
-        return np.array([ends[own] for own in of])
 
     @cached_property
     def width(self) -> FloatArray:
@@ -186,16 +195,16 @@ class History:
             yield [at[name] for name in detector.lemons_]
 
 
-def extent(log: FleetLog, cluster: str) -> tuple[float, float]:
-    """Begin and end of what the log knows of a cluster; "": of all."""
-    own = f"FROM {log.executions} WHERE exposed_s > 0 AND cluster = {literal(cluster)}"
-    [row] = log.rows(f"SELECT min(stop_s - exposed_s) AS low, max(stop_s) AS high {own}")
-    return (log.begin_s, log.end_s) if row["low"] is None else (row["low"], row["high"])
-
-
 @once
-def history(log: FleetLog) -> History:
-    """Incidents and exposure of every node."""
+def history(log: FleetLog, cluster: str = "") -> History:
+    """Incidents and exposure of every node, or of those of one of several clusters."""
+    if cluster:
+        past = history(log)
+        incidents_, days = (
+            each.filter(pc.starts_with(each["node"], f"{cluster}:"))
+            for each in (past.incidents, past.days)
+        )
+        return replace(past, incidents=incidents_, days=days, cluster=cluster)
     part_s = min(PART_S, max((log.end_s - log.begin_s) / FEWEST_PARTS, 1.0))
     failed, _ = losses(log)
     cost = f"""SELECT incident, sum(lost) AS hours FROM {failed}
@@ -286,7 +295,7 @@ def _checks(past: History, rule: Rule) -> Signs:
         """concat("check", '|', coalesce(severity, ''), '|', coalesce(CAST(xid AS VARCHAR), ''))"""
     )
     failed = f"""FROM {log.table("health")} JOIN places USING (node)
-        WHERE result = 'fail' AND time_s BETWEEN {log.begin_s} AND {log.end_s}"""
+        WHERE result = 'fail' AND time_s BETWEEN {past.begin_s} AND {past.end_s} AND {past.mine}"""
     kinds = log.rows(f'SELECT DISTINCT {key} AS key, "check", severity, xid {failed}')
     told = log.taxonomy.classify(*([row[name] for row in kinds] for name in ("check", "xid")))
     named = [
@@ -309,7 +318,7 @@ def _checks(past: History, rule: Rule) -> Signs:
 def _lemons(past: History, rule: Rule) -> Signs:
     """`fleet lemons` names a node, asked at the ends of parts; nothing new where nothing failed."""
     step_s = max(round(rule.every / past.part_s), 1) * past.part_s
-    edges = np.arange(past.log.begin_s + step_s, past.log.end_s, step_s).tolist()
+    edges = np.arange(past.log.begin_s + step_s, past.end_s, step_s).tolist()
     edges = [at_s for at_s in edges if len(past.stop_s[past.between(at_s - step_s, at_s)])]
     looks = past.looks(edges, rule.lemon_fdr)
     return ((place, at_s, 1.0) for at_s, named in zip(edges, looks, strict=True) for place in named)
