@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.live import spool as module
 from holdfast.fleet.live.spool import Spool
+from holdfast.fleet.store import Store
 
 HOUR = 3600.0
 BEGIN = 1_795_957_200.0
@@ -101,6 +103,27 @@ def test_only_what_the_store_has_is_removed(tmp_path: Path) -> None:
     Follower([folder], store).look()
     spool.prune(store, HOUR)
     assert sorted(folder.glob("health-*")) == [paths[3]]
+
+
+def test_files_roll_by_size_where_earlier_ones_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that grows is read again at each look: it must stay small also where all else is removed."""
+    monkeypatch.setattr(module, "ROLL_BYTES", 300)
+    folder, store = tmp_path / "spool", tmp_path / "store"
+    spool = Spool(folder, lambda: BEGIN)
+    size = 0
+    for number in range(0, 60, 5):
+        lines = [event(number + k) for k in range(5)]
+        size = max(size, sum(len(line) + 1 for line in lines))
+        spool.append("health", lines, "jsonl")  # enough for a file
+        assert max(path.stat().st_size for path in folder.glob("health-*")) <= size
+        if number % 15 == 10:
+            Follower([folder], store).look()
+            spool.prune(store, -math.inf)  # whatever the store has read
+            (last,) = folder.glob("health-*")
+            assert last.name == f"health-20261129T13-{number // 5:04d}.jsonl"
+    assert Store.open(store).facts["counts"]["health_events"] == 60
 
 
 def test_two_writers_are_one_too_many(tmp_path: Path) -> None:

@@ -67,11 +67,10 @@ class Spool:
 
     def _newest(self, stem: str, suffix: str) -> Journal:
         hour = f"{stem}-{moment(self._clock()):%Y%m%dT%H}"
-        of_hour = sorted(self.folder.glob(f"{hour}-*"))
-        number = len(of_hour)
-        if of_hour and of_hour[-1].stat().st_size < ROLL_BYTES:
-            number -= 1
-        path = self.folder / f"{hour}-{number:04d}.{suffix}"
+        path = self.folder / f"{hour}-0000.{suffix}"
+        for last in sorted(self.folder.glob(f"{hour}-*"))[-1:]:  # earlier ones may be gone
+            number = int(last.stem[-4:]) + (last.stat().st_size >= ROLL_BYTES)
+            path = last.with_stem(f"{hour}-{number:04d}")
         journal = self._open.get(stem)
         if journal is None or journal.path != path:
             if journal is not None:
