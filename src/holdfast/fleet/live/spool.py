@@ -69,8 +69,8 @@ class Spool:
         hour = f"{stem}-{moment(self._clock()):%Y%m%dT%H}"
         path = self.folder / f"{hour}-0000.{suffix}"
         for last in sorted(self.folder.glob(f"{hour}-*"))[-1:]:  # earlier ones may be gone
-            number = int(last.stem[-4:]) + (last.stat().st_size >= ROLL_BYTES)
-            path = last.with_stem(f"{hour}-{number:04d}")
+            is_full = last.stat().st_size >= ROLL_BYTES
+            path = last.with_stem(f"{hour}-{int(last.stem[-4:]) + is_full:04d}")
         journal = self._open.get(stem)
         if journal is None or journal.path != path:
             if journal is not None:
