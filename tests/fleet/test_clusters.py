@@ -258,7 +258,7 @@ def test_each_cluster_is_judged_as_if_it_were_alone(tmp_path: Path) -> None:
         opened = fleet.open(tmp_path / f"store-{store}")
         judged = judge(opened, rules)
         # p- and q-values, and the signals at the end of the log, are those of the whole store.
-        kept = ["node", "failures", "failures_avoided_per_month", "fleet_rate_change"]
+        kept = ["node", "failures", "failures_avoided_per_month"]
         kept += ["shrunk_rate", "shrunk_rate_low", "shrunk_rate_high", "usual_rate"]
         pulls = [vars(each) | {"id": ""} for each in actions(opened).proposals]
         rows = [

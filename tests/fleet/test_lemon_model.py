@@ -307,3 +307,22 @@ def test_shared_blame_still_ranks_the_nodes():
     assert {row["node"] for row in worst} <= {"n0", "n1", "n2", "n3"}
     assert all(row["fleet_rate_change"] < 0 for row in worst)
     assert worst[0]["shrunk_rate"] > detector.fleet_rate_per_1000_node_days_
+
+
+def test_what_the_lemons_of_two_clusters_avoid_is_a_share_of_all_failures() -> None:
+    nodes = [f"{cluster}:n{i}" for cluster in "ab" for i in range(10)]
+    detector = LemonDetector().fit(
+        nodes,
+        failures=[40.0, *9 * [0.0], 20.0, *9 * [0.0]],
+        node_days=20 * [60.0],
+        clusters=[name[0] for name in nodes],
+    )
+    change = dict(
+        zip(
+            *(detector.nodes_[name].to_pylist() for name in ("node", "fleet_rate_change")),
+            strict=True,
+        )
+    )
+    # Shrinkage aside, 40 and 20 of 60 failures.
+    assert change["a:n0"] == pytest.approx(-40 / 60, abs=0.03)
+    assert change["b:n0"] == pytest.approx(-20 / 60, abs=0.03)

@@ -46,7 +46,7 @@ class LemonDetector:
             shrunk_rate_low, shrunk_rate_high (95 % credible), raw_rate and usual_rate (of all nodes of
             its kind), all rates per 1,000 node-days,
             failures_avoided_per_month (by running its work on average nodes of its kind),
-            fleet_rate_change (of its cluster, relative, negative is better), rule_signals (signals above
+            fleet_rate_change (of all clusters, relative, negative is better), rule_signals (signals above
             threshold), and the signals given.
         lemons_: names of nodes with q < alpha, in the order of `nodes_`, without the confounded and
             without those that one job alone blames.
@@ -135,13 +135,12 @@ class LemonDetector:
         # 2. Rates, and what pulling each node would avoid: in each cluster by itself.
         of_kind = np.ones(names.size) if kinds is None else _column("kinds", kinds, names.size)
         own = np.array(clusters or [""] * names.size)
-        usual, shrunk, low, high, avoided, total = np.zeros((6, names.size))
+        usual, shrunk, low, high, avoided = np.zeros((5, names.size))
         self.priors_ = []
         for mine in (own == each for each in np.unique(own)):
             scale = 1.0 if exposure is None else exposure.scale_of(mine)
             rates, prior = _rates(days[mine], blame[mine], of_kind[mine], scale)
             usual[mine], shrunk[mine], low[mine], high[mine], avoided[mine] = rates
-            total[mine] = blame[mine].sum()
             self.priors_.append(prior)
         # 3. Many nodes are tested: false discoveries are held at alpha.
         q_value = np.ones(days.shape)
@@ -162,7 +161,7 @@ class LemonDetector:
             "usual_rate": usual,
             "raw_rate": 1000 * np.divide(blame, days, out=np.zeros(days.shape), where=days > 0),
             "failures_avoided_per_month": avoided * DAYS_PER_MONTH / np.asarray(window_days),
-            "fleet_rate_change": -avoided / np.where(total > 0, total, 1.0),
+            "fleet_rate_change": -avoided / (float(blame.sum()) or 1.0),
             "rule_signals": above,
         }
         for name, values in (signals or {}).items():
