@@ -68,6 +68,7 @@ def rows(**environment: str) -> list[dict[str, Any]]:
 default = cache(rows)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("kernel", "threads"), CASES)
 def test_a_comparison_under_every_kernel(kernel: str, threads: str) -> None:
     cpu = Path("/proc/cpuinfo")

@@ -45,6 +45,7 @@ def test_every_part_is_that_of_plain_pandas(seed: int, tmp_path: Path) -> None:
     assert min(expected[part] for part in (OUT, IDLE, WAITING, "lost_first_order", "users")) > 0
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_parts_add_up_whatever_is_damaged(seed: int, tmp_path: Path) -> None:
     """Cut lines, lost and swapped fields, lines twice: what is left still adds up."""

@@ -475,6 +475,7 @@ def test_a_plan_has_the_margins_that_a_calibrated_run_has(tmp_path: Path) -> Non
     assert (refused.value.code, refused.value.place) == ("unknown-name", "torch")
 
 
+@pytest.mark.full
 def test_calibration_replaces_bounds_set_by_hand() -> None:
     torch.manual_seed(7)
     module = Deep()

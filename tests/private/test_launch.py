@@ -228,6 +228,7 @@ def main(party):
 """
 
 
+@pytest.mark.full
 def test_a_party_that_is_stopped_ends_everybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

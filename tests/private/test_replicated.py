@@ -201,6 +201,7 @@ def test_a_party_that_dies_ends_all(tmp_path: Path, rank: int) -> None:
     assert found[rank]["code"] == "party-died"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_party_that_falls_silent_ends_all(tmp_path: Path, rank: int) -> None:
     text = FAILING.format(rank=rank, signal="SIGSTOP")

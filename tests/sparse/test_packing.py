@@ -67,6 +67,7 @@ def test_products_equal_float64(
     assert (np.abs(product - expected) <= (columns + 8) * 2.0**-24 * scale).all()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("columns", [65_536, 65_537, 200_000])
 def test_wide_matrices_have_wide_indices(layout: Any, columns: int) -> None:

@@ -266,6 +266,7 @@ def test_costs_are_accounted_per_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- The data ------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("by_index", [True, False])
 def test_tracing_changes_nothing(by_index: bool) -> None:
     chain = Compose([same, drawn])

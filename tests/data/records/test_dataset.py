@@ -486,6 +486,7 @@ print("done")
 """
 
 
+@pytest.mark.full
 def test_a_script_that_keeps_its_dataset_to_the_end_says_nothing(folder):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder)], capture_output=True, timeout=60, check=False

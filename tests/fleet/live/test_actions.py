@@ -126,6 +126,7 @@ def test_a_life_from_proposal_to_return(store: Path, cluster: Path) -> None:
     assert node not in fleet.lemons(store).lemons
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("days", "again", "verdict"), [(60, False, "mended"), (60, True, "as bad"), (34, False, "")]
 )

@@ -168,6 +168,7 @@ def test_representatives_alone_are_projected() -> None:
         assert cache.k[layer].shape[1] == 2
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("level", ["kv", "query"])
 def test_speculation_with_clusters_equals_plain_decoding(level: str) -> None:
     model = tiny("llama-grouped" if level == "query" else "llama")

@@ -96,6 +96,7 @@ def test_paths_are_the_encodings_of_the_texts(tokenizer, pattern):
         assert any(other[: len(tokens)] == tokens for other in expected)
 
 
+@pytest.mark.quick(2)
 def test_paths_of_random_languages(tokenizer):
     """Alternatives drawn from pieces of the vocabulary, in front of and behind one another."""
     draw = random.Random(7)

@@ -98,6 +98,7 @@ def test_groups_of_a_job_save_on_their_own(tmp_path: Path) -> None:
     assert answers == [[1, [0.0] * 4]] * 2 + [[1, [1.0] * 4]] * 2
 
 
+@pytest.mark.full
 def test_a_dead_rank_publishes_nothing(tmp_path: Path) -> None:
     """Rank 1 dies in the middle of writing: rank 0 lives on, fails the save and keeps what was there."""
     folder = tmp_path / "checkpoints"

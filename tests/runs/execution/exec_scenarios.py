@@ -48,7 +48,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "two-nodes-by-hand": ("kill", "exception", "none"),
 }
 """Kind -> the layouts that it is tried with; of two nodes, the faults."""
-QUICK = ("kill", "slow", "exception", "nan")
+QUICK = ("kill", "exception", "nan", "slow")
 """Kinds of which one scenario is run quickly, without a launcher: a fault that others notice."""
 
 
