@@ -97,7 +97,8 @@ def write(
             f"Elo lost by batches of {BATCH} at equal simulations, "
             f"virtual loss {LOSSES[name]:g} ({name})"
         )
-        limits.append(limited(what, -elo if elo is not None else 0.0, "Elo", ALLOWED))
+        if elo is not None:  # without games, or where one side won all of them, nothing bounds it
+            limits.append(limited(what, -elo, "Elo", ALLOWED))
         notes.append(
             f"Virtual loss {LOSSES[name]:g}: the search with batches of {BATCH} won {wins} and lost "
             f"{losses} of {len(winners)} different games ({len(of_loss) - len(winners)} repeated), "
